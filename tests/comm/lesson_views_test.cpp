@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 #include <peal/data/batches.h>
 #include <peal/data/sampler.h>
+#include <peal/launch/tools/schedule/view/bits_json.h>
+#include <peal/launch/tools/schedule/view/failure_json.h>
 #include <peal/launch/tools/schedule/view/memory_json.h>
 #include <peal/launch/tools/schedule/view/sampler_json.h>
 #include <peal/tests/errors.h>
@@ -12,11 +14,14 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <string>
 #include <vector>
 
 using namespace peal;
+using launch::bits_json;
+using launch::failure_json;
 using launch::memory_json;
 using launch::MemoryViewOptions;
 using launch::sampler_json;
@@ -181,4 +186,76 @@ TEST_CASE("a memory ledger holds what the plans and the estimates say, and what 
   CHECK(2 * most(ways[1]["ranks"][0], {activations}) < most(ways[0]["ranks"][0], {activations}));
   CHECK(ways[0]["ranks"][0][blocks][activations] > ways[0]["ranks"][0][1][activations]);
   CHECK(contains(error_of([] { (void)memory_json({.ranks = 17}); }), "--ranks: expected 1 to 16"));
+}
+
+namespace {
+
+// What a rank learned, or nothing.
+std::string learned(const json& rank) {
+  for (const json& one : rank) {
+    if (one[1] == "learns") return one[2];
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a page of failures has what each rank printed, of runs that have failed") {
+  for (const char* how : {"killed", "root", "stopped"}) {
+    const std::string name = how;
+    CAPTURE(name);
+    const json all = failure_json({.ranks = 3, .deadline_ms = 300, .how = name});
+    REQUIRE(all["failures"].size() == 1);
+    CHECK(all["victim"] == 1);
+    const json& ranks = all["failures"][0]["ranks"];
+    REQUIRE(ranks.size() == 3);
+    for (const std::size_t rank : {0, 2}) {
+      CHECK(contains(learned(ranks[rank]), "rank 1"));
+      CHECK(ranks[rank].back()[1] == "ends");
+    }
+    CHECK(learned(ranks[1]).empty() == (name != "root"));
+    const std::string expected = name == "killed" ? "has died"
+                                 : name == "root" ? "all ranks must make the same calls"
+                                                  : "has not moved";
+    CHECK(contains(learned(ranks[0]), expected));
+    // Time is counted from the failure, and the ranks had met before it.
+    const auto at =
+        std::ranges::find(ranks[1], json("fails"), [](const json& one) { return one[1]; });
+    REQUIRE(at != ranks[1].end());
+    CHECK((*at)[0] == 0);
+    CHECK(ranks[1][0][0] < 0);
+  }
+  CHECK(contains(error_of([] { (void)failure_json({.how = "by_chance"}); }), "got 'by_chance'"));
+  CHECK(contains(error_of([] { (void)failure_json({.ranks = 1}); }), "--ranks: expected 2 to 8"));
+}
+
+TEST_CASE(
+    "a page of bits has sums as they are added, and says how far they are from the exact one") {
+  const json all = bits_json({.ranks = 4, .elements = 3, .steps = 8});
+  const json& numbers = all["elements"][0];
+  CHECK(numbers["inputs"][1] == json{"-100000000", std::bit_cast<std::uint32_t>(-1e8F)});
+  CHECK(numbers["exact"] == json{"2", std::bit_cast<std::uint32_t>(2.0F)});
+  const auto way = [&](const std::string& name) {
+    return *std::ranges::find(all["algorithms"], json(name),
+                              [](const json& one) { return one["name"]; });
+  };
+  // (1e8 + 1) is 1e8, and so is -1e8 + 1: what pairs these has lost the ones.
+  CHECK(way("ring")["sums"][0] ==
+        json{"2", std::bit_cast<std::uint32_t>(2.0F), 0, "(3 + (2 + (1 + 0)))"});
+  const json lost = way("rabenseifner")["sums"][0];
+  CHECK(lost[0] == "0");
+  CHECK(lost[1] == 0);
+  CHECK(lost[2] == std::bit_cast<std::uint32_t>(2.0F));
+  CHECK(lost[3] == "((0 + 2) + (1 + 3))");
+  CHECK(way("deterministic mode")["sums"][0][0] == "2");
+  for (const json& one : all["algorithms"]) {
+    CHECK(one["losses"].size() == 8);
+    CHECK(one["losses"][0] == way("ring")["losses"][0]);
+  }
+  CHECK(way("ring, again")["differs"] == -1);
+  CHECK(way("ring, again")["sums"] == way("ring")["sums"]);
+  const json halves = bits_json({.ranks = 3, .elements = 2, .type = "bf16", .steps = 1});
+  CHECK(halves["bits"] == 16);
+  CHECK(
+      contains(error_of([] { (void)bits_json({.type = "f64"}); }), "f32, f16 or bf16, got 'f64'"));
 }

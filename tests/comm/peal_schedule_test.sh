@@ -125,6 +125,11 @@ case ${2:?} in
     refuses "samples, batches, split, contiguous or dispatched, got 'by_turns'" view sampler --way by_turns --output no.html
     says 'wrote memory.html' view memory --blocks 3 --width 32 --output memory.html
     holds memory.html '<title>Memory ledger: 25056 parameters in 3 blocks, Adam, 4 ranks</title>' '"name":"ZeRO-2"'
+    says 'wrote failure.html' view failure --how shape --output failure.html
+    holds failure.html 'is in all_reduce #16 (sum of 255 f32): all ranks must make the same calls'
+    refuses 'all or one of killed, throws, shape, root, missing, stopped' view failure --how late --output no.html
+    says 'wrote bits.html' view bits --ranks 3 --type f16 --steps 5 --output bits.html
+    holds bits.html '<title>Bits: sums of 3 ranks in f16, by every all_reduce</title>' '"(2 + (1 + 0))"'
     refuses 'a barrier has no sizes' view compare barrier --output no.html
     says 'ran 3 times' all_reduce ring --ranks 3 --count 300 --run measured
     says 'wrote measured.html' view trace measured --output measured.html

@@ -108,6 +108,11 @@ opens page.html 'DRIVEN stops 7 pictures 7 words 7 keys true different ,, labels
 grep -qF 'data-lost="4" data-repeated="2"' dom.html || { echo 'the page does not say what is lost'; exit 1; }
 "$program" view memory --blocks 4 --width 32 --output page.html
 opens page.html 'DRIVEN stops 10 pictures 10 words 10 keys true different  labels true'
+"$program" view failure --deadline 300 --output page.html
+opens page.html 'DRIVEN stops 6 pictures 6 words 6 keys true different  labels true'
+[[ $(grep -oF 'data-knows="3"' dom.html | wc -l) -eq 6 ]] || { echo 'the page does not say that all know'; exit 1; }
+"$program" view bits --elements 5 --steps 20 --output page.html
+opens page.html 'DRIVEN stops 5 pictures 5 words 5 keys true different  labels true'
 "$program" view compare all_reduce --ranks 2-8 --bytes 1K-1M --output page.html
 opens page.html 'DRIVEN stops 11 pictures 11 words 11 keys true different  labels true'
 "$program" all_reduce ring --ranks 3 --count 300 --run measured

@@ -62,11 +62,41 @@ void add_memory(CommandLine& viewing, LessonOptions& options) {
   add_output(one, options);
 }
 
+void add_failure(CommandLine& viewing, LessonOptions& options) {
+  FailureViewOptions& shown = options.failure;
+  CommandLine& one = viewing.command(
+      "failure",
+      "shows what becomes of ranks, processes here, of which one is killed, stops or makes another "
+      "call: who knows when, and what each prints",
+      [&options] { write_lesson(options, failure_json(options.failure)); });
+  one.option("--how", &shown.how, "killed, throws, shape, root, missing, stopped, or all");
+  one.option("--ranks", &shown.ranks, "of which one fails");
+  one.option("--deadline", &shown.deadline_ms, "ms, of the group");
+  add_output(one, options);
+}
+
+void add_bits(CommandLine& viewing, LessonOptions& options) {
+  BitsViewOptions& shown = options.bits;
+  CommandLine& one = viewing.command(
+      "bits",
+      "shows the same numbers summed by every all_reduce, bit by bit, and what becomes of the "
+      "difference in training",
+      [&options] { write_lesson(options, bits_json(options.bits)); });
+  one.option("--ranks", &shown.ranks, "whose numbers are summed");
+  one.option("--elements", &shown.elements, "of the buffer");
+  one.option("--type", &shown.type, "f32, f16 or bf16");
+  one.option("--seed", &shown.seed, "of the numbers, and of the model");
+  one.option("--steps", &shown.steps, "of training");
+  add_output(one, options);
+}
+
 }  // namespace
 
 void add_lesson_views(CommandLine& viewing, LessonOptions& options) {
   add_sampler(viewing, options);
   add_memory(viewing, options);
+  add_failure(viewing, options);
+  add_bits(viewing, options);
 }
 
 }  // namespace peal::launch

@@ -39,6 +39,8 @@ std::string page(const nlohmann::json& data) {
       .append(compare_js)
       .append(sampler_js)
       .append(memory_js)
+      .append(failure_js)
+      .append(bits_js)
       .append(page_js);
   put(text, "@SCRIPT@", script);
   put(text, "@DATA@", inside_script(data));

@@ -161,7 +161,8 @@ class ScheduleView {
   }
 }
 
-const makers = { schedule: ScheduleView, pipeline: PipelineView, step: StepView, compare: CompareView, sampler: SamplerView, memory: MemoryView };
+const makers = { schedule: ScheduleView, pipeline: PipelineView, step: StepView, compare: CompareView,
+  sampler: SamplerView, memory: MemoryView, failure: FailureView, bits: BitsView };
 
 class Player {
   constructor(views) {
