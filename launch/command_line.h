@@ -37,6 +37,9 @@ class CommandLine {
 
   class Option {
    public:
+    // What parse() refuses, with a line on stderr that says what is allowed: the option left out; a
+    // number that is not above 0, below 0, or not between the two, which are allowed themselves;
+    // another word; a path where no file is.
     Option& required();
     Option& positive();
     Option& not_negative();

@@ -49,6 +49,7 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
+  // All ranks of the job; after shrink() those that are left.
   const comm::ProcessGroup& group() const { return group_; }
   // Recovery from the death of ranks, without a start from the beginning (NCCL: ncclCommShrink;
   // MPI's ULFM: MPIX_Comm_shrink): group() is then a new group of the ranks that are left, in their
@@ -85,11 +86,13 @@ class Job {
   // nodes: start such a job again, from a checkpoint (peal-run --max-restarts). The launcher must
   // leave who is left alone: peal-run --keep-survivors.
   const comm::ProcessGroup& shrink();
+  // Which rank this is, and of how many, in group(); where() says on which node, too.
   const Rank& where() const { return where_; }
   int rank() const { return where_.rank; }
   int world() const { return where_.world; }
   // In a child by fork(), which is no rank.
   bool inherited() const { return mark_.inherited(); }
+  // Whether it is rank 0.
   bool is_main() const { return where_.rank == 0; }
   // For a loader's shard.
   Place place() const { return {rank(), world()}; }
@@ -123,7 +126,8 @@ int run_main(const std::function<void(Job&)>& f);
 // take longer than PEAL_TIMEOUT (ProcessGroup::busy()).
 void rank0_first(const comm::ProcessGroup& group, const std::function<void()>& f);
 
-// The same of an f that gives something, which is each rank's own.
+// The same of an f that gives something, which is each rank's own. Error, on the other ranks, where
+// rank 0's f threw.
 template <std::invocable F>
 requires(!std::is_void_v<std::invoke_result_t<F&>>) auto rank0_first(
     const comm::ProcessGroup& group, F&& f) {

@@ -33,6 +33,7 @@ namespace peal::launch {
 // A rank has failed: the first that did so by itself.
 class ProcessException : public Error {
  public:
+  // `rank` is counted from 0 among those that were started, `pid` is the system's.
   ProcessException(const std::string& message, int rank, int pid)
       : Error(message), error_index(rank), error_pid(pid) {}
   const int error_index, error_pid;  // its rank, and its process
@@ -45,6 +46,7 @@ class ProcessRaisedException : public ProcessException {
 // Its process ended before f did, by a signal, or by exit() with whatever code.
 class ProcessExitedException : public ProcessException {
  public:
+  // As above; `code` of exit(), or minus the number of a signal, whose `name` is empty for none.
   ProcessExitedException(const std::string& message, int rank, int pid, int code,
                          const std::string& name)
       : ProcessException(message, rank, pid), exit_code(code), signal_name(name) {}

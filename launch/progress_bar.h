@@ -21,6 +21,8 @@ struct ProgressOutput {
 
 class ProgressBar {
  public:
+  // `total`: the number of steps at which it is full. Not `shown`: it writes nothing, as on ranks
+  // but one.
   ProgressBar(std::string title, std::int64_t total, bool shown, const ProgressOutput& to = {});
   // `done` of total; `note` stands at the end of the line. Redraws at most ten times a second.
   void update(std::int64_t done, const std::string& note);

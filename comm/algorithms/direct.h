@@ -5,6 +5,7 @@
 //
 // Cost, n elements in all: one round; the root receives (sends) n(p-1)/p, everyone else a block.
 // Every element travels once, but the root takes p-1 messages: for large blocks and few ranks.
+// Source: the linear algorithms of MPI libraries (Open MPI: coll/basic).
 
 #include <peal/comm/algorithms/entry.h>
 

@@ -18,6 +18,8 @@
 // Cost a rank: two rounds of signals, no messages. all_reduce of n elements: n(p-1)/p additions,
 // and the node reads pn and writes pn elements in all, the lower bound. Every element is reduced by
 // the same tree, ((0 + 1) + 2) + .., whatever the slices.
+// Source: what GPUs call two-shot; over processes that map each other's memory as Open MPI's
+// coll/xhc does.
 //
 // Needs buffers that others reach; staged_slices.h is for those that are not.
 

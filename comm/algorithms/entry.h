@@ -68,6 +68,7 @@ struct Terms {
   Count k = 0;              // chunks
   Count subtree = 0;        // ranks of the largest subtree of a binomial tree, below the root
 
+  // Of a problem that validate() has passed.
   explicit Terms(const Problem& problem)
       : p(problem.world),
         up(std::bit_width(static_cast<unsigned>(p - 1))),
@@ -85,6 +86,7 @@ struct Terms {
     for (Count s = 1; s < p; s *= 2) subtree = std::max(subtree, std::min(s, p - s));
   }
 
+  // Sets `block` and `equal` for n elements in so many parts, cut in units of `align` elements.
   void cut(int parts, Count align) {
     const Blocks blocks = Blocks::balanced(n, parts, align);
     block = blocks.largest();

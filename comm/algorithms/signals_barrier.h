@@ -3,6 +3,7 @@
 
 // Barrier by signals, of ranks that share memory: each signals all others and awaits the same of
 // them. One round, which costs every rank a line of the cache from each other one.
+// Source: barriers by flags (Mellor-Crummey and Scott 1991 is on them), here one for each pair.
 
 #include <peal/comm/algorithms/entry.h>
 #include <peal/comm/algorithms/meeting.h>

@@ -13,6 +13,7 @@
 // Cost a rank: one round of signals, as much room as others need. all_reduce of n elements: n(p-1)
 // additions, and the node reads p^2 n elements: beyond some size the slices of staged_slices.h are
 // cheaper. Every element is reduced by the same tree, ((0 + 1) + 2) + ..
+// Source: what GPUs call one-shot; without a tree as in Open MPI's coll/sm.
 
 #include <peal/comm/algorithms/entry.h>
 #include <peal/comm/algorithms/meeting.h>

@@ -23,6 +23,7 @@
 // Cost a rank, in k chunks: 1 + k rounds of signals, 1 + 2k where there are slices; two chunks of
 // room. all_reduce of n elements: n additions for two ranks, n(p-1)/p for more. Every element is
 // reduced by the same tree, ((0 + 1) + 2) + ..
+// Source: what GPUs call two-shot, through memory that is shared as in Open MPI's coll/sm.
 
 #include <peal/comm/algorithms/entry.h>
 #include <peal/comm/algorithms/meeting.h>

@@ -12,6 +12,7 @@
 
 namespace peal::comm {
 
+// Every algorithm of every collective; of each collective the first serves any number of ranks.
 std::span<const Entry> algorithms();
 
 // Those that touch the memory of other ranks, and so run where the ranks share memory alone.

@@ -30,6 +30,8 @@ namespace peal::comm {
 
 enum class Stuck : std::uint8_t { refuse, show };
 
+// As text: programs[r] of every rank r. Throws std::invalid_argument where a message never meets
+// its partner, unless `stuck` is show.
 std::string draw(std::span<const Program> programs, Stuck stuck = Stuck::refuse);
 
 struct Sketch {

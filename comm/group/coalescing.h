@@ -29,7 +29,7 @@ namespace peal::comm {
 
 class CoalescedCalls {
  public:
-  // As ProcessGroup's.
+  // As ProcessGroup's, of the same sizes in elements, by the same rules.
   void all_reduce(const View& data, ReduceOp op = ReduceOp::sum);
   void broadcast(const View& data, int root = 0);
   void all_gather(const View& out, const View& in);

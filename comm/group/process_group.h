@@ -79,6 +79,7 @@ class ProcessGroup {
     // not depend on how tensors are cut into messages, nor on what else travels with them
     // (selection.h). Slower where messages do it, above all between nodes.
     bool deterministic = false;
+    // As the PEAL_ variables say. Error that names the variable, where a value is none of its.
     static Options from_environment();
   };
 
@@ -87,6 +88,7 @@ class ProcessGroup {
   ProcessGroup() = default;
   // A group of one rank that needs no transport.
   static ProcessGroup alone();
+  // Whether it is a group.
   explicit operator bool() const { return body_ != nullptr; }
 
   // This rank's number in the group, and how many there are. All numbers of ranks here (root, to,
@@ -97,6 +99,7 @@ class ProcessGroup {
   // round (get_group_rank). Error for a rank that is not in it.
   int global_rank(int rank) const;
   int group_rank(int global_rank) const;
+  // What messages of CPU tensors go over, in a word, for people.
   std::string_view transport() const;
   // Which rank is on which node.
   const Topology& nodes() const;
@@ -109,7 +112,8 @@ class ProcessGroup {
   // operations)
   [[nodiscard]] Work all_reduce(const View& data, ReduceOp op = ReduceOp::sum,
                                 const Label& label = {}) const;
-  // As above, out of place; the sizes are equal.
+  // As above, out of place. Error where the sizes are not equal; and here and in every reduction
+  // for premul_sum, which needs a factor.
   [[nodiscard]] Work all_reduce(const View& out, const View& in, ReduceOp op,
                                 const Label& label = {}) const;
   // data = (op over all ranks of factor * data).
@@ -121,12 +125,14 @@ class ProcessGroup {
   // out (world * in) = the ranks' in, by rank. In place: in is out's own part.
   [[nodiscard]] Work all_gather(const View& out, const View& in, const Label& label = {}) const;
   // As above with in.count == counts[rank()], out.count == their sum; counts are equal on all
-  // ranks.
+  // ranks. Error, here and in all that take counts, where these or the sizes are other ones.
   [[nodiscard]] Work all_gather_v(const View& out, const View& in, std::vector<std::int64_t> counts,
                                   const Label& label = {}) const;
   // out (in / world) = this rank's part of the reduction. In place: out is in's own part.
   [[nodiscard]] Work reduce_scatter(const View& out, const View& in, ReduceOp op = ReduceOp::sum,
                                     const Label& label = {}) const;
+  // As above with in.count == the sum of counts, out.count == counts[rank()]; Errors as there, and
+  // as of all_gather_v().
   [[nodiscard]] Work reduce_scatter_v(const View& out, const View& in,
                                       std::vector<std::int64_t> counts, ReduceOp op = ReduceOp::sum,
                                       const Label& label = {}) const;
@@ -137,7 +143,8 @@ class ProcessGroup {
   // 0 has not when another has waited for so long, with one that says so. Error in a graph that is
   // captured.
   void monitored_barrier(std::chrono::milliseconds timeout) const;
-  // root's data becomes the reduction over all ranks; the others' keeps its value.
+  // root's data becomes the reduction over all ranks; the others' keeps its value. Error for
+  // premul_sum.
   [[nodiscard]] Work reduce(const View& data, int root = 0, ReduceOp op = ReduceOp::sum,
                             const Label& label = {}) const;
   // root's out (world * in) = the ranks' in, by rank; out is not read on the others.
@@ -147,21 +154,23 @@ class ProcessGroup {
   [[nodiscard]] Work scatter(const View& out, const View& in, int root = 0,
                              const Label& label = {}) const;
   // The same with counts[r] elements of rank r, one behind the other; counts are equal on all
-  // ranks.
+  // ranks. Errors: as of all_gather_v().
   [[nodiscard]] Work gather_v(const View& out, const View& in, std::vector<std::int64_t> counts,
                               int root = 0, const Label& label = {}) const;
   [[nodiscard]] Work scatter_v(const View& out, const View& in, std::vector<std::int64_t> counts,
                                int root = 0, const Label& label = {}) const;
-  // Part d of in goes to rank d; part s of out comes from rank s. Out of place.
+  // Part d of in goes to rank d; part s of out comes from rank s. Out of place. Error where
+  // in.count does not divide by the number of ranks.
   [[nodiscard]] Work all_to_all(const View& out, const View& in, const Label& label = {}) const;
-  // counts[s * world + d]: elements from rank s to rank d; equal on all ranks.
+  // counts[s * world + d]: elements from rank s to rank d; equal on all ranks. Errors: as of
+  // all_gather_v().
   [[nodiscard]] Work all_to_all_v(const View& out, const View& in, std::vector<std::int64_t> counts,
                                   const Label& label = {}) const;
 
   // The same by this rank's own numbers: out_counts[s] elements come from rank s, in_counts[d] go
   // to rank d (PyTorch: all_to_all_single with splits). The ranks tell each other first, and wait
-  // for that; where two of them disagree, or the sizes of one are not those of its numbers, all are
-  // told so, and the group goes on.
+  // for that; where two of them disagree, or the sizes of one are not those of its numbers, all get
+  // an Error that says so, and the group goes on.
   [[nodiscard]] Work all_to_all_single(const View& out, const View& in,
                                        const std::vector<std::int64_t>& out_counts,
                                        const std::vector<std::int64_t>& in_counts,
@@ -171,7 +180,7 @@ class ProcessGroup {
   // must be equal. Messages are no collectives: ranks may issue them in any order among the others.
   [[nodiscard]] Work send(const View& data, int to, int tag = 0) const;
   // `from` may be any_source: whoever sends; Work::source() says who it was. Over MPI such a
-  // message has less than 1 GiB.
+  // message has less than 1 GiB. data has the size of what is sent.
   [[nodiscard]] Work recv(const View& data, int from, int tag = 0) const;
 
   // Several messages at once. Those with one peer, direction, type and tag match in their order in
@@ -181,7 +190,8 @@ class ProcessGroup {
   [[nodiscard]] Work batch_isend_irecv(const std::vector<P2POp>& ops) const;
 
   // Lists of tensors as one operation for each type among them, which travels as one buffer. Every
-  // rank gives as many tensors of the same sizes and types, in the same order.
+  // rank gives as many tensors of the same sizes and types, in the same order. Error for
+  // premul_sum.
   [[nodiscard]] Work all_reduce_coalesced(const std::vector<View>& data,
                                           ReduceOp op = ReduceOp::sum,
                                           const Label& label = {}) const;
@@ -191,7 +201,7 @@ class ProcessGroup {
   // out[k] (world * in[k]) = the ranks' in[k], by rank.
   [[nodiscard]] Work all_gather_coalesced(const std::vector<View>& out, const std::vector<View>& in,
                                           const Label& label = {}) const;
-  // out[k] (in[k] / world) = this rank's part of the reduction of in[k].
+  // out[k] (in[k] / world) = this rank's part of the reduction of in[k]. Error for premul_sum.
   [[nodiscard]] Work reduce_scatter_coalesced(const std::vector<View>& out,
                                               const std::vector<View>& in,
                                               ReduceOp op = ReduceOp::sum,
@@ -200,7 +210,9 @@ class ProcessGroup {
   // A schedule of the caller's own, to try it before it is in algorithms/table.h: every rank gives
   // its program, as schedule.h says for `what`. verify() tells whether the programs are right;
   // wrong ones may wait until the deadline, but touch no memory beyond `in` and `out`, or, if they
-  // are one-sided, beyond what ranks share.
+  // are one-sided, beyond what ranks share. Errors: no plan, one that uses more elements than `in`
+  // and `out` have, talks to a rank that is none, or receives from any source; premul_sum; a
+  // reduction in deterministic mode.
   [[nodiscard]] Work run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
                          const View& in, ReduceOp op = ReduceOp::sum,
                          const Label& label = {}) const;
@@ -216,7 +228,8 @@ class ProcessGroup {
   std::vector<std::string> all_gather_object(const std::string& mine) const;
   // On root everyone's text, by rank; empty on the others. Waits.
   std::vector<std::string> gather_object(const std::string& mine, int root = 0) const;
-  // This rank's of root's texts, one for each rank; the others' are not read. Waits.
+  // This rank's of root's texts, one for each rank; the others' are not read. Waits. Error, on all
+  // ranks, where root has not one for each.
   std::string scatter_object(const std::vector<std::string>& texts, int root = 0) const;
   // A text as a message, of which send() and recv() see two under that tag. Wait.
   void send_object(const std::string& text, int to, int tag = 0) const;
@@ -239,7 +252,7 @@ class ProcessGroup {
 
   // Collectives on tensors of the transport's device go over it from now on, of later sub-groups
   // too. Collective; REQUIRES: of as many ranks, in the same order (transport/nccl/nccl.h makes
-  // one).
+  // one). Error for a transport that is none, of other ranks, or of the CPU.
   void attach(std::unique_ptr<Transport> transport) const;
   // "nccl" or "device-aware mpi" where one is attached for the device; else that of the CPU,
   // through which it is staged.

@@ -53,9 +53,11 @@ class Rules {
   };
 
   Rules() = default;
+  // Of two rules that both apply the first is taken.
   explicit Rules(std::vector<Rule> rules) : rules_(std::move(rules)) {}
   // Error that begins with `who`, shows the part it cannot read, and the names that exist.
   Rules(std::string_view text, std::string_view who);
+  // As PEAL_ALGO has them, so that Rules(text(), who) are the same; and one by one.
   std::string text() const;
   const std::vector<Rule>& all() const { return rules_; }
 
@@ -103,6 +105,8 @@ class Selection {
   Selection(std::string_view user, int world, int nodes, Measured measured = {},
             bool crowded = false, bool deterministic = false);
 
+  // The algorithm for a buffer of so many bytes, and by whose word: the user's, what was measured,
+  // the table that is built in, or the first that serves so many ranks.
   Choice choose(Collective what, std::int64_t bytes, const Means& means) const;
   // Error that begins with `who` where deterministic mode does not admit the algorithm, or
   // `native`.

@@ -17,6 +17,7 @@
 
 namespace peal::comm::pipeline {
 
+// Text for a terminal, a column a rank, time running down.
 std::string draw(const Problem& problem, const Run& run);
 // A complete SVG file; `note` is a line below the picture.
 std::string svg(const Problem& problem, const Run& run, std::string_view title,

@@ -49,6 +49,7 @@ inline constexpr Kind all_kinds[] = {Kind::gpipe, Kind::one_f_one_b, Kind::inter
                                      Kind::zb_v};
 // "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v".
 std::string_view name(Kind kind);
+// Throws std::invalid_argument for another name, with those that there are.
 Kind kind_named(std::string_view name);
 // Backward in two: I and W.
 constexpr bool splits_backward(Kind kind) { return kind == Kind::zb_h1 || kind == Kind::zb_v; }
@@ -66,6 +67,7 @@ struct Problem {
   int chunks = 1;             // of a stage: interleaved has at least 2, ZB-V 2, the others 1
   std::vector<Skip> skips{};  // each once
 
+  // How many parts the model is cut into, and the number of the last, counted from 0.
   int parts() const { return stages * chunks; }
   int last_part() const { return parts() - 1; }
   // Parts are dealt round in turn; those of ZB-V come back the way they went, in a V.

@@ -36,6 +36,7 @@ struct Run {
   double makespan = 0;
   double work = 0;         // of the rank that has most
   std::vector<int> stash;  // the most entries at a time, by rank
+  // The time in which the rank that has most work does nothing, in the unit of Costs.
   double bubble() const { return makespan - work; }
 };
 
@@ -53,6 +54,8 @@ struct BubbleFormula {
   std::string_view text;
   double value;
 };
+// The bubble by its published formula, in the unit of `costs`; none where it does not hold for such
+// a problem.
 std::optional<BubbleFormula> bubble_formula(const Problem& problem, const Costs& costs = {});
 
 }  // namespace peal::comm::pipeline

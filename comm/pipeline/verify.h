@@ -28,6 +28,7 @@ namespace peal::comm::pipeline {
 struct Verdict {
   bool ok = false;
   std::string why;  // if not ok: rank and step, what was expected and what came
+  // Whether it is right.
   explicit operator bool() const { return ok; }
 };
 

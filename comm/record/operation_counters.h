@@ -50,6 +50,7 @@ class OperationCounters {
   }
   static constexpr Kind replay{kinds - 1};
 
+  // What was counted for one kind: calls, bytes, failures, and the time that was waited.
   const OperationCounter& operator[](Collective what) const { return of(kind(what)); }
   const OperationCounter& operator[](Direction direction) const { return of(kind(direction)); }
   const OperationCounter& replays() const { return of(replay); }
@@ -59,6 +60,7 @@ class OperationCounters {
   std::string text() const;
   bool operator==(const OperationCounters&) const = default;
 
+  // The engine's: one more call of so many bytes, one that failed, so long waited.
   void note_call(Kind kind, std::uint64_t bytes) {
     OperationCounter& counter = counters_[static_cast<std::size_t>(kind)];
     ++counter.calls;

@@ -17,6 +17,7 @@ namespace peal::comm {
 
 enum class ReduceOp : std::uint8_t { sum, avg, prod, min, max, band, bor, bxor, premul_sum };
 
+// As it is written in errors and on command lines.
 constexpr std::string_view name(ReduceOp op) {
   constexpr std::string_view names[] = {"sum",  "avg", "prod", "min",       "max",
                                         "band", "bor", "bxor", "premul_sum"};

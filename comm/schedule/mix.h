@@ -9,6 +9,7 @@
 
 namespace peal::comm {
 
+// Takes 64 more bits into a hash, in place (source: Steele, Lea, Flood 2014, SplitMix64).
 constexpr void mix(std::uint64_t& state, std::uint64_t word) {
   state += word + 0x9e3779b97f4a7c15u;
   state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -81,12 +81,15 @@ enum class Buffer : std::uint8_t { in, out, scratch, room };
 inline constexpr int buffer_kinds = 4;
 enum class Kind : std::uint8_t { send, recv, recv_reduce, copy, reduce, signal, await };
 
+// As it is written in errors and on command lines.
 std::string_view name(Collective what);
 std::string_view name(Buffer buffer);
 std::string_view name(Kind kind);
+// broadcast, reduce, gather, scatter.
 bool has_root(Collective what);
 // all_reduce, reduce, reduce_scatter.
 bool is_reduction(Collective what);
+// All but all_to_all: one buffer may be both `in` and `out`.
 bool has_in_place(Collective what);
 // Needs no other rank. What is not may have `nobody` as its peer too: a receive from any source.
 constexpr bool is_local(Kind kind) { return kind == Kind::copy || kind == Kind::reduce; }
@@ -116,6 +119,7 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
+// A block of the rank's own `in`, `out`, scratch or room, in elements.
 constexpr Span in(Block b) { return {self, Buffer::in, b.at, b.count}; }
 constexpr Span out(Block b) { return {self, Buffer::out, b.at, b.count}; }
 constexpr Span scratch(Block b) { return {self, Buffer::scratch, b.at, b.count}; }
@@ -135,10 +139,12 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
+// A message of src to another rank, and one from it that replaces dst; in elements.
 constexpr Step send(int to, Span src) { return {Kind::send, {}, src, to}; }
 constexpr Step recv(int from, Span dst) { return {Kind::recv, dst, {}, from}; }
 // dst = dst (+) what comes.
 constexpr Step recv_reduce(int from, Span dst) { return {Kind::recv_reduce, dst, {}, from}; }
+// dst = src, of as many elements.
 constexpr Step copy(Span dst, Span src) { return {Kind::copy, dst, src, nobody}; }
 // dst = dst (+) src.
 constexpr Step reduce(Span dst, Span src) { return {Kind::reduce, dst, src, nobody}; }
@@ -173,6 +179,7 @@ void add(Program& program, Round round);
 struct Topology {
   std::vector<int> node;
 };
+// So many ranks on one node.
 Topology single_node(int world);
 
 // What a program is wanted for. A view: counts and nodes outlive it.
@@ -189,6 +196,7 @@ struct Problem {
 
 // Throws std::invalid_argument, naming the field, unless the problem is one of the table above.
 void validate(const Problem& problem);
+// How many elements `in` and `out` have on the problem's rank.
 std::int64_t in_count(const Problem& problem);
 std::int64_t out_count(const Problem& problem);
 // In place, in == out + this many elements. Throws for all_to_all.
@@ -213,14 +221,17 @@ class Blocks {
   // empty may end in a broken unit.
   static Blocks balanced(std::int64_t count, int parts, std::int64_t align = 1);
 
+  // How many blocks there are, and how many elements all have, and the largest.
   int size() const { return static_cast<int>(begin_.size()) - 1; }
   std::int64_t total() const { return begin_.back(); }
   std::int64_t largest() const;
+  // Block i. REQUIRES 0 <= i < size().
   Block operator[](int i) const;
   // Blocks first .. first + n - 1 as one range, or as two where they run past the end. n <= size().
   std::vector<Block> run(int first, int n) const;
   // The same as one range. REQUIRES 0 <= first and first + n <= size().
   Block range(int first, int n) const;
+  // All elements as one.
   Block all() const { return {0, total()}; }
 
  private:
@@ -235,6 +246,7 @@ struct Cost {
   std::int64_t sent = 0, received = 0, reduced = 0;  // elements
   bool operator==(const Cost&) const = default;
 };
+// What a rank's program costs it: rounds, and elements sent, received and reduced.
 Cost cost(const Program& program);
 
 // Equal programs have equal hashes on every machine. Ranks run different programs: to agree, they

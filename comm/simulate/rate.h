@@ -18,6 +18,7 @@ class Rate {
     double bytes, seconds;
   };
 
+  // The same for any size.
   Rate(double seconds_per_byte = 0) : per_byte_(seconds_per_byte) {}
   // Throws std::invalid_argument unless there are points, in ascending order of bytes, and no time
   // is negative.
@@ -25,9 +26,11 @@ class Rate {
 
   // Below the first point as at it; beyond the last one in proportion to the bytes.
   double seconds(double bytes) const;
+  // Whether there are points.
   bool measured() const { return !points_.empty(); }
   // At large sizes.
   double per_byte() const { return per_byte_; }
+  // Bytes and seconds, as they were measured.
   const std::vector<Point>& points() const { return points_; }
 
  private:

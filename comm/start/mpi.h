@@ -11,8 +11,9 @@
 namespace peal::comm {
 
 // Collective over `communicator`, which is duplicated. The ranks of a node share a board, and watch
-// each other's processes. Messages past `piece` bytes (1 GiB at most) go in pieces. REQUIRES:
-// MPI is initialised, and finalised only after the last handle of the group is gone.
+// each other's processes. Messages past `piece` bytes (1 GiB at most) go in pieces. REQUIRES: MPI
+// is initialised, and finalised only after the last handle of the group is gone. Errors: MPI is not
+// initialised, and another `piece`.
 ProcessGroup mpi_group(
     MPI_Comm communicator,
     const ProcessGroup::Options& options = ProcessGroup::Options::from_environment(),

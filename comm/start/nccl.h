@@ -9,7 +9,8 @@ namespace peal::comm {
 
 // Collectives of the group, and of its later sub-groups, on tensors of this device go over NCCL
 // from now on. Collective; each rank names its own device. NCCL's unique id goes through the
-// rendezvous, where there is one, and else through the group.
+// rendezvous, where there is one, and else through the group. Errors: a rendezvous of other ranks,
+// and what NCCL says.
 void use_nccl(const ProcessGroup& group, Device device);
 void use_nccl(const ProcessGroup& group, Device device, Rendezvous& ranks);
 

@@ -12,7 +12,7 @@ namespace peal::comm {
 // Runs f(group) on `world` threads, each a rank with a group over all of them, and returns when all
 // have. If one throws, the others' collectives fail with its message, and the first error is thrown
 // here. Threads inherit the caller's context (its generator too, so that seeds are alike) with a
-// log tag of their own.
+// log tag of their own. Error for a world below 1.
 void run_ranks(int world, const std::function<void(const ProcessGroup&)>& f);
 void run_ranks(int world, const ProcessGroup::Options& options,
                const std::function<void(const ProcessGroup&)>& f);

@@ -15,6 +15,7 @@ namespace peal::comm {
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
+  // This rank's number, from 0, and how many there are.
   virtual int rank() const = 0;
   virtual int world() const = 0;
   // Everyone's text, by rank. Collective; texts may differ in length. An Error says which rank is
@@ -29,12 +30,12 @@ class Rendezvous {
 class StoreRendezvous : public Rendezvous {
  public:
   // `name`: equal on all ranks. Those of one name on one store share its exchanges: ranks come to
-  // them in one order.
+  // them in one order. Error for a rank outside of the world.
   StoreRendezvous(Store& store, int rank, int world, std::string name = "exchange");
   int rank() const override { return rank_; }
   int world() const override { return world_; }
   // Rank 0, which may be the one that serves the store, returns when all have got the texts; they
-  // are in the store no more then.
+  // are in the store no more then. Error for more bytes than a store takes, too.
   std::vector<std::string> exchange(const std::string& mine) override;
   void check() override { store_.check(); }
 

@@ -55,6 +55,7 @@ struct Verdict {
   bool one_tree = false;
   // Of that tree, a hash; equal in two verdicts where it is the same tree. 0: there is not one.
   std::uint64_t tree = 0;
+  // Whether it is right.
   explicit operator bool() const { return ok; }
 };
 

@@ -48,7 +48,8 @@ class Accumulation {
   };
   // For the batch taken last, after which `left` more come in its epoch (DataLoader::left()). Where
   // nobody knows how many, 1 for some and 0 for none say when a group that is kept ends; how many
-  // batches it has (`group`) and whether it is dropped are not known then.
+  // batches it has (`group`) and whether it is dropped are not known then. Error for `left` below
+  // 0.
   Turn next(std::int64_t left);
   // The same where somebody else says which batch ends a group, of however many batches.
   Turn told(bool step);
@@ -71,6 +72,7 @@ class Accumulation {
 // not among them; save between groups.)
 class Gradients {
  public:
+  // Of the model's parameters, those that have none left out.
   explicit Gradients(nn::Module model) : model_(std::move(model)) {}
   // By parameter; what has none is left out.
   NamedTensors state_dict() const;

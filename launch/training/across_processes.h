@@ -42,7 +42,7 @@ std::vector<T> split_between_processes(const std::vector<T>& all, Place place,
   if (apply_padding && mine.size() < most) mine.resize(most, all.back());
   return mine;
 }
-// The same of the rows of a tensor [n, ...].
+// The same of the rows of a tensor [n, ...]. Error for one of no dimension.
 Tensor split_between_processes(const Tensor& all, Place place, bool apply_padding = false);
 
 // The tensor made as long along `dim` as the longest of the ranks' by elements of `value`, behind

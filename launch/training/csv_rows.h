@@ -19,6 +19,7 @@ class CsvRows {
   // Goes on with a file that is there, but for a last line that is not whole, or begins it anew.
   // Makes the folder. Error: the path and the reason.
   explicit CsvRows(std::filesystem::path path, bool append = false);
+  // A row, at once. Error: the path and the reason.
   void write(const Cells& cells);
 
  private:

@@ -32,10 +32,12 @@ namespace peal::launch {
 class Tracker {
  public:
   virtual ~Tracker() = default;
+  // As `log_with` names it.
   virtual std::string name() const = 0;
   // A run begins, of that name and with these settings, or goes on.
   virtual void start(const std::filesystem::path& /*project_dir*/, const std::string& /*run*/,
                      const Metadata& /*config*/, bool /*goes_on*/) {}
+  // Numbers by name, of a step where there is one; and the run's end.
   virtual void log(const std::vector<Value>& values, std::optional<std::int64_t> step) = 0;
   virtual void finish() {}
 };
@@ -56,7 +58,8 @@ class Trackers {
  public:
   // Error for a name that is none, which names the nearest and all.
   explicit Trackers(const std::vector<LogWith>& all);
-  // On other ranks `writes` is false, and none is called.
+  // On other ranks `writes` is false, and none is called. Error for a run without a name, or with a
+  // / in it.
   void start(const std::filesystem::path& project_dir, const std::string& run,
              const Metadata& config, bool goes_on, bool writes);
   // Errors: before start(), where there are trackers; what they throw.

@@ -66,9 +66,12 @@ class AdaScale {
   // had fewer or more gradients of a parameter than num_gradients_to_accumulate (none at all is
   // right: the parameter was not used, or is frozen).
   void step();
+  // As the optimizer's, and forgets the batches of a step that was begun.
   void zero_grad();
 
-  // Of the last step, over all parameters, and of one group; 1 before the first.
+  // The gain, a factor from 1 to scale(), of the last step, over all parameters, and of one group;
+  // 1 before the first. Error for a group that there is not. Then the scale S, and of how many
+  // parts a step is.
   double gain() const;
   double gain(std::size_t group) const;
   double scale() const { return scale_; }

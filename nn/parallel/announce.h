@@ -50,7 +50,8 @@ struct Announcement {
 void announce(const comm::ProcessGroup& group, const Announcement& what,
               std::string_view layer = "a layer's");
 
-// Until what is returned goes, announcements over the group, of this rank, go to `listener`.
+// Until what is returned goes, announcements over the group, of this rank, go to `listener`. Error
+// where another one listens.
 [[nodiscard]] std::shared_ptr<void> listen(const comm::ProcessGroup& group,
                                            std::function<void(const Announcement&)> listener);
 

@@ -62,7 +62,8 @@ struct BucketCaps {
 
 // Parameters that require no gradient are left out. Entries start at multiples of 64 bytes.
 // `order`: numbers of parameters in the order in which their gradients come, where that is known;
-// those that it leaves out come after it. Delayed ones come last.
+// those that it leaves out come after it. Delayed ones come last. Errors: caps below 0 bytes, and
+// of 0 for the first; a number that no parameter has.
 std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters,
                                  const BucketCaps& caps = {}, std::span<const int> order = {});
 

@@ -43,6 +43,7 @@ struct GradBucket {
   std::vector<std::string> names;          // of these, as the model has them
   bool is_last = false;                    // of the plan
   Averaged averaged = Averaged::over_all;  // to be said at each call, where it is otherwise
+  // Each in the shape of its parameter, a part of the buffer.
   std::vector<Tensor> gradients() const;
   // For the collectives of the bucket: errors name it, and ranks that are in different steps never
   // meet. It holds during the call.

@@ -17,6 +17,7 @@
 namespace peal::nn {
 
 CommHook fp16_compress_hook(comm::ProcessGroup group);  // above 65504: infinite
+// Sends f32 gradients as bf16, half the bytes: 8 bits of each number's mantissa are left.
 CommHook bf16_compress_hook(comm::ProcessGroup group);
 // In that type; those of fewer bytes an element as they are.
 CommHook reduce_hook(comm::ProcessGroup group, DType dtype);
@@ -32,6 +33,7 @@ struct Int8Blocks {
   static constexpr std::int64_t size = 256;
   Tensor codes, scales;
 };
+// x f32, of a multiple of 256 elements; and back, as [n].
 Int8Blocks to_int8(const Tensor& x);
 Tensor from_int8(const Int8Blocks& blocks);
 

@@ -63,6 +63,7 @@ class DataParallel : public Module {
                   "one module, and there are several");
     return Module::call([&](const Args&... given) { return on_all(f, given...); }, args...);
   }
+  // How many there are, the module among them.
   std::size_t replicas() const;
 
  private:

@@ -112,6 +112,7 @@ class DistributedDataParallel : public Module {
   // calls sync_buffers(). May be nested.
   class NoSync {
    public:
+    // no_sync() makes it.
     explicit NoSync(std::shared_ptr<Reducer> reducer)
         : reducer_(std::move(reducer)), before_(reducer_->synchronizing()) {
       reducer_->set_synchronizing(false);
@@ -124,6 +125,7 @@ class DistributedDataParallel : public Module {
     std::shared_ptr<Reducer> reducer_;
     bool before_;
   };
+  // What it gives has to be kept: its life is the span without communication.
   [[nodiscard]] NoSync no_sync();
 
   // The module's, as Module::call(); both with rounded parameters and inputs, where the options say
@@ -192,6 +194,7 @@ class DistributedDataParallel : public Module {
   // int8); that of mixed precision is known. Error where no step was measured.
   std::vector<WhatIf> what_if(const CollectiveCost& cost,
                               std::optional<DType> travels_in = {}) const;
+  // What sends the gradients, and to which ranks.
   Reducer& reducer() const;
   const comm::ProcessGroup& group() const;
 

@@ -17,6 +17,7 @@ class EqualWrites {
   // While it lives, whoever writes the buffer writes the same on all ranks.
   class Scope {
    public:
+    // The run gets what is written to the buffer, of any shape, until the end.
     Scope(EqualWrites& run, const Tensor& buffer)
         : run_(run), storage_(buffer.storage()), before_(storage_->version()) {}
     ~Scope() { run_.add(storage_, before_); }

@@ -39,6 +39,7 @@ class GradBuckets {
   // next is copied. Nothing but the destructor may follow. Error where memory runs out.
   void give_back();
 
+  // How many there are, and one of them, by its number in the plan.
   std::size_t size() const { return buckets_.size(); }
   GradBucket& operator[](std::size_t bucket) { return buckets_[bucket]; }
   // What the average of a bucket is over: its memory and, where the last one lies on the CPU,
@@ -47,13 +48,14 @@ class GradBuckets {
     const bool flagged = flagged_.defined() && !flag_is_apart_ && bucket + 1 == size();
     return flagged ? flagged_ : buckets_[bucket].buffer;
   }
+  // Whether there is such an element.
   bool has_flag() const { return flag_.defined(); }
   // The last bucket does not go to all, and so the flag not with it.
   bool flag_is_apart() const { return flag_is_apart_; }
   // Beside the flag, where that is of a type that holds them: digits of a count (SampleWeights).
   bool has_digits() const { return digits_.defined(); }
   const Tensor& digits() const { return digits_; }
-  // The flag and the digits, for who sends them by themselves.
+  // The flag and the digits, a few elements, for who sends them by themselves.
   const Tensor& tail() const { return tail_; }
   // Before the last bucket is sent; and whether any rank has, since.
   void raise_flag();

@@ -27,6 +27,7 @@ class LeftGradients {
   void note();
   // It was given up; the first gradient after zero_grad() shows it by itself.
   void forget(std::size_t parameter);
+  // Whether the parameter of that number is one.
   bool has(std::size_t parameter) const;
 
  private:

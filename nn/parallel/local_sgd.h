@@ -57,12 +57,15 @@ struct PeriodicModelAveragerOptions {
 
 class PeriodicModelAverager {
  public:
+  // Error: a period below 1 step, negative warmup_steps.
   explicit PeriodicModelAverager(comm::ProcessGroup group,
                                  const PeriodicModelAveragerOptions& options = {});
   // After each step of the optimizer. Collective, where it averages: in step warmup_steps, counted
   // from 0, and every `period` steps from there; and in its first call (of this object, or with a
-  // loaded state), in which an Error tells all ranks where their options or steps differ.
+  // loaded state), in which an Error tells all ranks where their options or steps differ. The
+  // parameters have the same shapes on all ranks, and become the means in place.
   void average_parameters(const std::vector<Tensor>& parameters);
+  // Steps so far.
   std::int64_t step() const { return step_; }
   // "step" (i64).
   NamedTensors state_dict() const;

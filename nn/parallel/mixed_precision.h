@@ -30,6 +30,8 @@ struct MixedPrecision {
   // Gradients stay in reduce_dtype, and take that much memory; else they are in the masters' type.
   bool keep_low_precision_grads = false;
 
+  // Whether any of the three types is given, and the type in which gradients travel; none: their
+  // own.
   bool any() const { return param_dtype || reduce_dtype || buffer_dtype; }
   std::optional<DType> travels_in() const { return reduce_dtype ? reduce_dtype : param_dtype; }
   // What gradients of masters of that type are kept in.

@@ -39,11 +39,14 @@ struct PowerSGDOptions {
 
 class PowerSGD {
  public:
+  // Error: a rank of the approximation below 1, a negative first iteration, or one of 0 with error
+  // feedback or a warm start.
   explicit PowerSGD(comm::ProcessGroup group, const PowerSGDOptions& options = {});
 
   // Of one wrapper: a call for another, while that lives, is an Error. It shares the state with
   // this object. Its first call is an Error on all ranks where their options or iterations differ.
   CommHook hook() const;
+  // Backwards so far that it has sent gradients of.
   std::int64_t iteration() const;
 
   // "iteration", and of each parameter that was compressed "NAME.error" [as the gradient] and

@@ -73,7 +73,8 @@ class Reducer {
   void set_synchronizing(bool on) { synchronizing_ = on; }
   bool synchronizing() const { return synchronizing_; }
 
-  // In the place of the average. Not where a backward has sent buckets.
+  // In the place of the average. Not where a backward has sent buckets. Errors: then, no hook, and
+  // buckets with owners.
   void set_comm_hook(CommHook hook);
   bool has_comm_hook() const { return hook_ != nullptr; }
   // Called when a synchronised backward begins, first where the plan may be exchanged; and when its
@@ -81,6 +82,7 @@ class Reducer {
   struct Listener {
     std::function<void()> prepare, begin, end;
   };
+  // One at a time: it takes the place of the one before.
   void set_listener(Listener listener) { listener_ = std::move(listener); }
   // Takes the times of steps from now on.
   void set_clock(std::unique_ptr<StepClock> clock);
@@ -93,7 +95,7 @@ class Reducer {
   // It begins now, before the collective of that layer; or, of none, before another wrapper's step.
   // REQUIRES: awaits().
   void begin_before(std::string_view layer);
-  // What a synchronised forward gave.
+  // The outputs of a synchronised forward, of any shapes.
   void note_forward(const Tensors& outputs);
 
   // Instead of loss.backward(), where the loss is a mean over `samples`: the step gives the sum of
@@ -124,6 +126,7 @@ class Reducer {
   // one.
   void watch(const Tensor& stranger);
 
+  // The plan of now, and a trained parameter, by its number there.
   const std::vector<Bucket>& buckets() const { return plan_; }
   const Tensor& parameter(int number) const {
     return parameters_[static_cast<std::size_t>(number)].second;
@@ -136,6 +139,7 @@ class Reducer {
   const std::string& step_name() const { return step_; }  // "step 3", for messages
   // Seconds, since the last reset, in which this rank did nothing but wait for gradients.
   double exposed_seconds() const { return exposed_seconds_; }
+  // Counts them from 0.
   void reset_times() { exposed_seconds_ = 0; }
 
  private:

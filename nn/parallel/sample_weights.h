@@ -25,6 +25,7 @@ namespace peal::nn {
 
 class SampleWeights {
  public:
+  // `tag` tells this wrapper's announcements from those of others of the group.
   SampleWeights(comm::ProcessGroup group, std::uint64_t tag)
       : group_(std::move(group)), tag_(tag) {}
 
@@ -60,6 +61,7 @@ class SampleWeights {
   // A step begins. Where samples count their number is written into what is to be averaged over the
   // ranks, f32 or f64, to travel with others' sums; where there is none it is sent. Collective.
   static constexpr std::int64_t digits = 7;  // the last: whether a rank's number has more
+  // `where`: room for it, [digits], or undefined, where it is sent.
   void begin(const Tensor& where);
   // Sends it, where nobody has in this step. Collective.
   void send();

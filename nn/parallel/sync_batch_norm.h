@@ -40,12 +40,14 @@ namespace peal::nn {
 // x [N, C] or [N, C, ...]: in the place of BatchNorm1d, 2d and 3d, with their keys.
 class SyncBatchNorm : public BatchNorm {
  public:
+  // Of so many channels C, with fresh statistics; every rank of the group makes one.
   SyncBatchNorm(std::int64_t channels, comm::ProcessGroup group,
                 const BatchNormSettings& settings = {});
   // Of the same tensors as `other`, which it takes the place of; `path` is for errors and traces.
   SyncBatchNorm(const BatchNorm& other, comm::ProcessGroup group, std::string_view path);
   Tensor forward(const Tensor& x) override;
 
+  // The ranks whose samples are one batch.
   const comm::ProcessGroup& group() const;
   // Its running statistics and, of each, what it has written in training; none where it has none.
   using Tracked = std::pair<Tensor, std::shared_ptr<const EqualWrites>>;

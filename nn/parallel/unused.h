@@ -18,6 +18,7 @@ namespace peal::nn {
 
 class Unused {
  public:
+  // Of those parameters, by their numbers there; none was used yet.
   Unused(const NamedTensors& parameters, comm::ProcessGroup group);
 
   // Of other parameters from now on. A use of one that stays still counts.

@@ -34,7 +34,7 @@ struct StepProfile {
   // All of it in that share of the time, as on a faster machine.
   StepProfile scaled(double share) const;
 };
-// As it was measured. `after` is not: it lies outside of DDP. Error where no step was.
+// As it was measured, in seconds. `after` is not: it lies outside of DDP. Error where no step was.
 StepProfile profile_of(const DDPLoggingData& data, double after = 0);
 // Numbers of the parameters in the order in which their gradients came: what DDP plans by from the
 // second step on. Those that got none are left out.
@@ -62,7 +62,7 @@ struct WhatIfOptions {
   std::vector<int> order{};
   std::optional<DType> travels_in{};
 };
-// Of plans with several caps.
+// Of plans with several caps. Error where the profile is of other parameters.
 std::vector<WhatIf> what_if(std::span<const ParameterSpec> parameters, const StepProfile& profile,
                             const CollectiveCost& cost, const WhatIfOptions& options = {});
 // A table for people; the shortest step is marked.

@@ -147,6 +147,7 @@ class Accelerator {
   // nothing unless the batch ends a step.
   class Turn {
    public:
+    // accumulate() makes it.
     Turn(std::shared_ptr<GradientState> state, std::vector<std::shared_ptr<void>> local)
         : state_(std::move(state)), local_(std::move(local)), wanted_(state_->turn.wanted) {}
     Turn(const Turn&) = delete;
@@ -163,6 +164,7 @@ class Accelerator {
     std::vector<std::shared_ptr<void>> local_;
     bool wanted_;
   };
+  // What it gives has to be kept: its life is the turn.
   template <std::same_as<PreparedModel>... More>
   [[nodiscard]] Turn accumulate(const PreparedModel& model, const More&... more) {
     return accumulate(std::vector<std::shared_ptr<ModelBody>>{model.body(), more.body()...});
@@ -204,10 +206,12 @@ class Accelerator {
   [[nodiscard]] Autocast autocast() const {
     return Autocast(state_->lowered.value_or(DType::bf16), state_->lowered.has_value());
   }
+  // That of fp16, which multiplies losses; of other precisions it is off.
   nn::GradScaler& scaler() {
     state_->update_scaler();
     return state_->scaler;
   }
+  // Batches a step, and the model that was prepared, whose parameters they train.
   std::int64_t gradient_accumulation_steps() const { return state_->accumulation_steps; }
   // From now on. Collective. Errors, on all ranks: less than 1, others than other ranks', within a
   // step.
@@ -288,16 +292,21 @@ class Accelerator {
   // The file, a folder's newest that is whole, or the project's newest. Collective.
   void load_state(const std::string& from = {});
 
+  // Where prepared models and batches lie. Then this process's number, in the job and on its node,
+  // from 0; how many there are; and whether it is the first of the job, or of its node.
   Device device() const { return device_; }
   int process_index() const { return job_.rank(); }
   int local_process_index() const { return job_.where().local_rank; }
   int num_processes() const { return job_.world(); }
   bool is_main_process() const { return job_.rank() == 0; }
   bool is_local_main_process() const { return job_.where().local_rank == 0; }
+  // How models are prepared: as AcceleratorOptions::strategy says.
   Strategy strategy() const { return strategy_; }
+  // Whether it was this accelerator that prepared it.
   bool has_prepared(const PreparedModel& model) const {
     return model.body()->state.lock() == state_;
   }
+  // What it was made with, and the job's group of now.
   const AcceleratorOptions& options() const { return options_; }
   Job& job() const { return job_; }
   const comm::ProcessGroup& group() const { return job_.group(); }

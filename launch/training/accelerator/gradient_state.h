@@ -23,6 +23,7 @@ struct OptimizerBody;
 class UnevenInputs;
 
 struct GradientState {
+  // `steps`: batches a step; `precision`: of autocast, none for f32.
   GradientState(comm::ProcessGroup ranks, Accumulation accumulation, std::int64_t steps,
                 std::optional<DType> precision)
       : group(std::move(ranks)),

@@ -47,6 +47,7 @@ void take_turn(GradientState& state, LoaderBody& loop, const data::Batch* batch)
 
 class PreparedLoader {
  public:
+  // Accelerator::prepare() makes it.
   PreparedLoader(std::shared_ptr<LoaderBody> body, std::shared_ptr<GradientState> state)
       : body_(std::move(body)), state_(std::move(state)) {}
 
@@ -72,6 +73,7 @@ class PreparedLoader {
   void load_state_dict(const NamedTensors& state) { loader().load_state_dict(state); }
   // This rank's.
   data::DataLoader& loader() const { return *body_->loader; }
+  // What all handles of it share.
   const std::shared_ptr<LoaderBody>& body() const { return body_; }
   // Whether there is another of these than this one.
   bool is_held() const { return body_.use_count() > 1; }
@@ -87,6 +89,7 @@ class PreparedLoader::Iterator {
   using value_type = data::Batch;
   using iterator_concept = std::input_iterator_tag;
 
+  // begin() makes it, at the first batch of the epoch. REQUIRES: the loader outlives it.
   explicit Iterator(PreparedLoader& of);
   data::Batch& operator*() const { return *at_; }
   data::Batch* operator->() const { return &*at_; }

@@ -42,9 +42,11 @@ struct ModelBody {
 
 class PreparedModel : public nn::Module {
  public:
+  // Accelerator::prepare() makes it.
   explicit PreparedModel(std::shared_ptr<ModelBody> body);
 
   Tensor forward(const Tensor& x) override;
+  // The model by a function of its own, as Module::call(); inputs and outputs as of forward().
   template <class F, class... Args>
   auto call(F&& f, const Args&... args) {
     std::optional<Autocast> guard;  // where there is none, the program's own holds
@@ -80,6 +82,7 @@ class PreparedModel : public nn::Module {
   // are of one rank with "none" or "ddp".
   nn::DistributedDataParallel* ddp() const;
   nn::FullyShardedDataParallel* fsdp() const;
+  // What all handles of it share.
   const std::shared_ptr<ModelBody>& body() const { return prepared_; }
 
  private:
@@ -91,7 +94,7 @@ class PreparedModel : public nn::Module {
 
 // Whether these are all parameters of that model, in whatever order.
 bool are_all_of(const ModelBody& model, const std::vector<Tensor>& parameters);
-// Whether one of them is that model's.
+// Whether one of them is a parameter of that model.
 bool any_is_of(const ModelBody& model, const std::vector<Tensor>& parameters);
 
 }  // namespace peal::launch

@@ -36,6 +36,7 @@ struct OptimizerBody {
 
 class PreparedOptimizer {
  public:
+  // Accelerator::prepare() makes it.
   explicit PreparedOptimizer(std::shared_ptr<OptimizerBody> body) : body_(std::move(body)) {}
 
   // Nothing within a step. Collective, as steps are.
@@ -45,6 +46,7 @@ class PreparedOptimizer {
   // Whether the last step was left out (Accelerate: step_was_skipped).
   bool step_was_skipped() const { return body_->skipped; }
 
+  // Those of what was prepared: the rate of a group, and of all groups; the parameters it steps.
   double lr(std::size_t group = 0) const { return body_->inner.lr(group); }
   void set_lr(double lr) { body_->inner.set_lr(lr); }
   const std::vector<Tensor>& parameters() const { return body_->inner.parameters(); }

@@ -15,11 +15,13 @@ namespace peal::launch {
 
 class PreparedPlateau {
  public:
+  // Accelerator::prepare() makes it. REQUIRES: `inner` outlives it.
   PreparedPlateau(nn::ReduceLROnPlateau& inner, std::shared_ptr<GradientState> state)
       : inner_(&inner), state_(std::move(state)) {}
 
   // Nothing within a step of the accelerator's. Collective. Error on all ranks, where nothing has
-  // changed, for measures that differ.
+  // changed, for measures that differ. `measure`: as of nn::ReduceLROnPlateau, of any unit; best()
+  // is the best so far.
   void step(double measure);
   double best() const { return inner_->best(); }
   nn::ReduceLROnPlateau& unwrap() const { return *inner_; }

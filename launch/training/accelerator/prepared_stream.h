@@ -29,6 +29,8 @@
 namespace peal::launch {
 
 struct StreamBody : LoaderBody {
+  // What data::StreamLoader and Dispatcher have by these names, whose headers say it: batches and
+  // epochs are counted from 0; none is the end of an epoch.
   virtual std::optional<data::Batch> next() = 0;
   virtual std::int64_t epoch() const = 0;
   virtual void set_epoch(std::int64_t epoch) = 0;
@@ -48,6 +50,7 @@ std::shared_ptr<StreamBody> stream_of(Dispatcher& dispatcher);
 
 class PreparedStream {
  public:
+  // Accelerator::prepare() makes it.
   PreparedStream(std::shared_ptr<StreamBody> body, std::shared_ptr<GradientState> state)
       : body_(std::move(body)), state_(std::move(state)) {}
 
@@ -58,6 +61,7 @@ class PreparedStream {
   Iterator begin();
   std::default_sentinel_t end() const { return {}; }
 
+  // The epoch under way, from 0; the next to be begun; and how many batches of it to leave out.
   std::int64_t epoch() const { return body_->epoch(); }
   void set_epoch(std::int64_t epoch);
   void skip_first_batches(std::int64_t count) { body_->skip_first_batches(count); }
@@ -66,6 +70,7 @@ class PreparedStream {
   NamedTensors state_dict() const { return body_->state_dict(); }
   void load_state_dict(const NamedTensors& state);
   void consolidate_state_dict(int to = 0);
+  // What all handles of it share.
   const std::shared_ptr<StreamBody>& body() const { return body_; }
   // Whether there is another of these than this one.
   bool is_held() const { return body_.use_count() > 1; }
@@ -77,6 +82,7 @@ class PreparedStream {
 
 class PreparedStream::Iterator {
  public:
+  // begin() makes it, at the batch that comes next.
   explicit Iterator(PreparedStream of) : of_(std::move(of)), at_(of_.next()) {}
   Iterator(const Iterator&) = delete;
   Iterator& operator=(const Iterator&) = delete;

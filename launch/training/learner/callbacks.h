@@ -30,6 +30,7 @@ class GradientAccumulation : public Callback {
 // Before a step the norm of all gradients becomes max_norm, where it is larger.
 class GradientClip : public Callback {
  public:
+  // max_norm is of all gradients as one vector; norm_type 2 is the root of the sum of squares.
   explicit GradientClip(double max_norm = 1, double norm_type = 2)
       : max_norm_(max_norm), norm_type_(norm_type) {}
   int order() const override { return 11; }
@@ -43,6 +44,7 @@ class GradientClip : public Callback {
 // error; else more. NaN is never better.
 class TrackerCallback : public Callback {
  public:
+  // `min_delta`: by how much a value has to be better to count, in its own unit.
   explicit TrackerCallback(std::string monitor = "valid_loss", double min_delta = 0);
   int order() const override { return 60; }
   void before_fit(Loop& loop) override;
@@ -60,6 +62,7 @@ class TrackerCallback : public Callback {
 // Ends the training after `patience` epochs without a better value.
 class EarlyStoppingCallback : public TrackerCallback {
  public:
+  // `patience` in epochs; min_delta in the value's unit.
   explicit EarlyStoppingCallback(std::string monitor = "valid_loss", double min_delta = 0,
                                  int patience = 1)
       : TrackerCallback(std::move(monitor), min_delta), patience_(patience) {}
@@ -99,6 +102,7 @@ class TerminateOnNaNCallback : public Callback {
 // Rank 0 saves the best model (nn::save_model); after the fit all ranks load it.
 class SaveModelCallback : public TrackerCallback {
  public:
+  // The file that is written; min_delta in the value's unit.
   explicit SaveModelCallback(std::filesystem::path path, std::string monitor = "valid_loss",
                              double min_delta = 0)
       : TrackerCallback(std::move(monitor), min_delta), path_(std::move(path)) {}

@@ -43,6 +43,7 @@ class DataLoaders {
         training_(std::move(training)),
         validation_(std::move(validation)) {}
 
+  // This rank's part of the training set, in batches.
   data::DataLoader& train() { return *training_; }
   // REQUIRES: there is one.
   data::DataLoader& valid() { return *validation_; }

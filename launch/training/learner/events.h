@@ -68,10 +68,14 @@ using CancelStepException = CancelException<Event::before_step>;
 class Callback {
  public:
   virtual ~Callback() = default;
+  // Callbacks of a lower one are called first; those of one, in the order in which they were added.
   virtual int order() const { return 0; }
   // Each event; calls the method of its name.
   virtual void on(Event event, Loop& loop);
 
+  // Each is called when its event comes, and does nothing as it is. A fit: all its epochs; an
+  // epoch: a training and a validation; after_cancel comes where a Cancel exception ended it, after
+  // in any case.
   virtual void before_fit(Loop&) {}
   virtual void after_cancel_fit(Loop&) {}
   virtual void after_fit(Loop&) {}

@@ -107,41 +107,54 @@ class Learner : public Loop {
   // parameter out or name one twice.
   Learner(Job& job, Loaders loaders, nn::Module model, LearnerOptions options);
 
+  // Trains at one rate; what `fit` has is of this training alone. Errors, here and below: fewer than
+  // 1 epoch, no training loader, and a pct_start outside of [0, 1].
   void fit(int epochs, std::optional<Rates> lr = {}, const FitOptions& fit = {});
+  // The rate rises to lr_max and falls by cosines, the momentum the other way (source: Smith 2018,
+  // arXiv 1803.09820).
   void fit_one_cycle(int epochs, std::optional<Rates> lr_max = {}, OneCycle cycle = {},
                      const FitOptions& fit = {});
   void fit_one_cycle(int epochs, std::optional<Rates> lr_max, const FitOptions& fit) {
     fit_one_cycle(epochs, lr_max, OneCycle{}, fit);
   }
+  // The rate stays lr for the share pct_start of all batches, and falls by a cosine to lr /
+  // div_final.
   void fit_flat_cos(int epochs, std::optional<Rates> lr = {}, FlatCos flat = {},
                     const FitOptions& fit = {});
   void fit_flat_cos(int epochs, std::optional<Rates> lr, const FitOptions& fit) {
     fit_flat_cos(epochs, lr, FlatCos{}, fit);
   }
+  // Cycles of cycle_len epochs, each cycle_mult times as long as the one before, in which the rate
+  // falls from lr_max to 0 by a cosine (source: Loshchilov, Hutter 2017, SGDR). Error for fewer
+  // than 1 of any of the three.
   void fit_sgdr(int cycles, int cycle_len, std::optional<Rates> lr_max = {}, int cycle_mult = 2,
                 const FitOptions& fit = {});
   // One cycle of the last group alone, then one of all groups at rates of their own.
   void fine_tune(int epochs, double base_lr = 2e-3, int freeze_epochs = 1, double lr_mult = 100,
                  double pct_start = 0.3, double div = 5, const FitOptions& fit = {});
   // Rates from start to end over num_it batches; afterwards model, optimizer, scaler, random
-  // numbers, records and the training loader are as before.
+  // numbers, records and the training loader are as before. Errors: rates that do not rise from
+  // above 0, no training loader.
   LearningRates lr_find(double start_lr = 1e-7, double end_lr = 10, int num_it = 100);
 
-  // Groups before number n (from the end where it is below 0) learn nothing, but for norms.
+  // Groups before number n (from the end where it is below 0) learn nothing, but for norms. Error
+  // where there is no such group.
   void freeze_to(int n);
   void freeze() { freeze_to(-1); }
   void unfreeze() { freeze_to(0); }
 
-  // valid_loss and metrics over the loader, or that of the validation.
+  // valid_loss and metrics over the loader, or that of the validation. Errors: there is none, or no
+  // rank has a sample.
   std::vector<Value> validate(data::DataLoader* loader = nullptr);
   // What the model says about all samples of the loader, or of that of the validation: a validation
   // with its events. Errors: losses without targets; of several ranks, a loader by a plan.
   Predictions get_preds(data::DataLoader* loader = nullptr, const PredictionOptions& options = {});
-  // The same about one sample x [...], or of one row of several inputs, by this rank alone.
+  // The same about one sample x [...], or of one row of several inputs, by this rank alone. Errors:
+  // not one sample, and a class without a name.
   Prediction predict(const Tensor& x);
   Prediction predict(const data::Batch& sample);
   // A table of the layers: what comes out of each for the first batch of the data set, how many
-  // parameters it has, and whether they learn. By this rank alone.
+  // parameters it has, and whether they learn. By this rank alone. Error where there is no loader.
   std::string summary();
 
   // The model, and the optimizer, in a file, which rank 0 writes; and back, on all ranks. Errors,
@@ -150,8 +163,11 @@ class Learner : public Loop {
   void save(const std::filesystem::path& file, bool with_opt = true);
   void load(const std::filesystem::path& file, bool with_opt = true);
   // The model to be used elsewhere (exported.h): its state, classes and settings, by rank 0.
+  // Errors: the file cannot be written, a setting has a name of the learner's own.
   void export_to(const std::filesystem::path& file);
 
+  // Computes in bf16 from now on, or in f16 with a scaled loss; parameters stay f32. Error once
+  // something was prepared.
   Learner& to_bf16();
   Learner& to_fp16();
   // Until what is returned goes, exceptions included, the model's layers are such as several ranks
@@ -163,6 +179,7 @@ class Learner : public Loop {
   // ranks.
   [[nodiscard]] std::shared_ptr<void> parallel_ctx(std::vector<Device> devices,
                                                    const std::function<nn::Module()>& another);
+  // The names of the classes, by number, and what it has recorded.
   const std::vector<std::string>& classes() const { return options_.classes; }
   Recorder& recorder() { return *recorder_; }
   // The optimizer is made anew by the next fit.

@@ -70,6 +70,8 @@ class Loop {
   // The one on which all is done. Collective where it is made: by the first call after the
   // constructor or accelerate(), which chooses other options while nothing is prepared.
   Accelerator& accelerator();
+  // Errors: something is prepared; gradient_accumulation_steps, for which there is a callback;
+  // even_batches = false.
   void accelerate(AcceleratorOptions options);
   const AcceleratorOptions& accelerator_options() const { return options_; }
   // What the model computes in, as these options say; of one rank's own, too.
@@ -78,11 +80,13 @@ class Loop {
   // one again, with all its values on every rank. Both are collective. An optimizer of "zero1",
   // "zero2" or "fsdp" cannot be used after that; take prepared_optimizer()->state_dict() before.
   virtual void prepare();
+  // Makes the model the plain one again, as above.
   virtual void release();
   // The same after an exception, without a word to other ranks, who may be gone: of "fsdp" the
   // model has no values then, and reading one says so.
   virtual void abandon() noexcept;
-  // Of loaders that are whole the parts of this rank, from now on. Collective; so does run().
+  // Of loaders that are whole the parts of this rank, from now on. Collective; so does run(). Error
+  // where there is none to train with.
   void share_loaders(Start start = {});
   // Null while they are not prepared.
   PreparedModel* prepared_model() { return prepared_model_ ? &*prepared_model_ : nullptr; }
@@ -92,6 +96,7 @@ class Loop {
     return prepared_model_ ? prepared_model_->whole() : nullptr;
   }
 
+  // Has every callback hear it, by order.
   void call(Event event);
   // Rank 0's decision, on all ranks. Collective.
   bool agreed(bool mine) const;

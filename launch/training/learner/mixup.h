@@ -51,6 +51,7 @@ class MixHandler : public Callback {
 // its own share is the larger one.
 class MixUp : public MixHandler {
  public:
+  // Error unless alpha is finite and above 0: below 1 shares are near 0 or 1, above it near a half.
   explicit MixUp(double alpha = 0.4) : MixHandler("MixUp", alpha) {}
 
  protected:
@@ -60,6 +61,7 @@ class MixUp : public MixHandler {
 // Of images x [B, C, H, W] a box is another one's, the same box in all of a batch.
 class CutMix : public MixHandler {
  public:
+  // As of MixUp; the share is the box's of the image.
   explicit CutMix(double alpha = 1) : MixHandler("CutMix", alpha) {}
 
  protected:

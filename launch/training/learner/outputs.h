@@ -25,6 +25,8 @@ struct OutputReading {
   std::function<Tensor(const Tensor&)> activation;  // of outputs [B, ...]
   std::function<Tensor(const Tensor&)> decodes;     // of what activation gives
 };
+// Of peal's losses that give classes or probabilities; of any other its outputs [B, ...] are taken
+// as they are.
 OutputReading reading_of(const Loop::LossFunction& loss);
 
 // [B], with a gradient: of each sample its loss alone, which of several places (of a sequence, of

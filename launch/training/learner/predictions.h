@@ -38,6 +38,7 @@ struct Prediction {
 // its order, and there is one rank.
 class GatherPreds : public Callback {
  public:
+  // get_preds() and predict() make it, for one pass.
   GatherPreds(OutputReading reading, PredictionOptions options)
       : reading_(std::move(reading)), options_(options) {}
   // Before all others.

@@ -24,6 +24,7 @@ struct ProfilerOptions {
 // Of rank 0; the others' does nothing.
 class Profiler : public Callback {
  public:
+  // Measures nothing before the first fit.
   explicit Profiler(ProfilerOptions options) : options_(std::move(options)) {}
   ~Profiler() override { pause(); }
   Profiler(const Profiler&) = delete;

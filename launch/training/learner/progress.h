@@ -18,6 +18,7 @@ namespace peal::launch {
 
 class ProgressCallback : public Callback {
  public:
+  // Where rank 0's bar is drawn; other ranks draw none.
   explicit ProgressCallback(const ProgressOutput& to = {}) : to_(to) {}
   int order() const override { return 55; }
   void before_fit(Loop& loop) override;

@@ -23,6 +23,8 @@ namespace peal::launch {
 // 0.98 it is 1, 1.505050505, 2.013467555.
 class SmoothLoss {
  public:
+  // `beta`, in [0, 1), is what is kept of the mean at each new loss; add() takes one, reset()
+  // forgets all.
   explicit SmoothLoss(double beta = 0.98) : beta_(beta) {}
   void add(double loss) {
     sum_ = beta_ * sum_ + (1 - beta_) * loss;
@@ -92,6 +94,7 @@ class Recorder : public Callback {
 // Each epoch's row in a file, rank 0's (fastai: CSVLogger).
 class CSVLogger : public Callback {
  public:
+  // `append`: behind what the file has, else in its place.
   explicit CSVLogger(std::filesystem::path path = "history.csv", bool append = false)
       : path_(std::move(path)), append_(append) {}
   int order() const override { return 60; }

@@ -48,6 +48,7 @@ struct LabelledTexts {
   std::vector<data::TokenIds> texts;
   std::vector<std::int64_t> classes;
 };
+// Batches of texts of about one length, padded; a rank has its part of each set.
 DataLoaders text_classifier_loaders(const Job& job, LabelledTexts training,
                                     LabelledTexts validation,
                                     const TextLoadersOptions& options = {});
@@ -56,6 +57,7 @@ DataLoaders text_classifier_loaders(const Job& job, LabelledTexts training,
 // learnt from (fastai has it by this name); what is recorded is the loss itself.
 class RNNRegularizer : public Callback {
  public:
+  // The factors of the two parts, of how large outputs are and of how much they change.
   explicit RNNRegularizer(double alpha = 2, double beta = 1) : alpha_(alpha), beta_(beta) {}
   void before_backward(Loop& loop) override;
   void after_backward(Loop& loop) override;
@@ -74,7 +76,7 @@ Learner language_model_learner(Job& job, Loaders loaders, const data::Vocabulary
                                std::optional<nn::AwdLstmSettings> settings = {});
 
 // Batches of text_classifier_loaders(). Without settings the encoder is fastai's, with half of its
-// dropout.
+// dropout. Error where there is no class.
 Learner text_classifier_learner(Job& job, Loaders loaders, const data::Vocabulary& words,
                                 std::vector<std::string> classes, LearnerOptions options = {},
                                 std::optional<nn::AwdLstmSettings> encoder = {},

@@ -143,6 +143,8 @@ class Trainer : public Loop {
   // "eval_loss", "eval_NAME" of metrics, and times, over a data set, or eval_dataset.
   std::vector<Value> evaluate(const data::DatasetRef& dataset = nullptr,
                               const std::string& prefix = "eval");
+  // What the model says of all samples, with metrics where they have labels. Error, here and above:
+  // there is no data set, or it is empty.
   PredictionOutput predict(const data::DatasetRef& dataset, const std::string& prefix = "test");
   // The model of the checkpoint that resume_from_checkpoint names, to evaluate it without a
   // training. Collective. Error where there is none.
@@ -161,8 +163,10 @@ class Trainer : public Loop {
   void add_callback(std::shared_ptr<TrainerCallback> callback);
   bool is_world_process_zero() const { return job.is_main(); }
 
+  // What it was made with; and how far it is: steps, epochs, log.
   const TrainingArguments& args() const { return args_; }
   const TrainerState& state() const { return state_; }
+  // What it was made with beside the arguments.
   const TrainerOptions& options() const { return options_; }
   // Null before train().
   nn::LRScheduler* lr_scheduler() const { return scheduler_.get(); }

@@ -42,6 +42,7 @@ struct TrainingArguments;
 struct TrainerLog {
   std::int64_t step = 0;
   std::vector<Value> values = {};
+  // The number of that name, if there is one.
   std::optional<double> find(std::string_view name) const;
   // "{'loss': 0.8812, 'learning_rate': 2.33475e-05, 'epoch': 0.53}"
   std::string in_text() const;
@@ -71,6 +72,8 @@ struct TrainerControl {
 class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
+  // Each is called on every rank when its moment comes, and does nothing as it is. A step is an
+  // update of the parameters; a substep a batch within one that does not update yet.
   virtual void on_train_begin(Trainer&, TrainerControl&) {}
   virtual void on_train_end(Trainer&, TrainerControl&) {}
   virtual void on_epoch_begin(Trainer&, TrainerControl&) {}
@@ -81,6 +84,8 @@ class TrainerCallback {
   virtual void on_pre_optimizer_step(Trainer&, TrainerControl&) {}
   // They are still there.
   virtual void on_optimizer_step(Trainer&, TrainerControl&) {}
+  // After the update; numbers were logged; an evaluation is over, a prediction, or a batch of
+  // either.
   virtual void on_step_end(Trainer&, TrainerControl&) {}
   virtual void on_log(Trainer&, TrainerControl&) {}
   virtual void on_evaluate(Trainer&, TrainerControl&) {}
@@ -96,6 +101,7 @@ class TrainerCallback {
 // such metric.
 class EarlyStopping : public TrainerCallback {
  public:
+  // `patience` in evaluations; `threshold`: by how much a metric has to be better, in its own unit.
   explicit EarlyStopping(int patience = 1, double threshold = 0)
       : patience_(patience), threshold_(threshold) {}
   void on_train_begin(Trainer& trainer, TrainerControl& control) override;

@@ -43,7 +43,7 @@ struct TrainingArguments {
   void save_json(const std::string& path) const;
   void load_json(const std::string& path);
 
-  // What eval_steps is where it is not given.
+  // What eval_steps is where it is not given: steps, or below 1 a share of all of them.
   double evaluation_steps() const { return eval_steps.value_or(logging_steps); }
   // "eval_loss", or what else the best checkpoint is found by; empty where none is looked for.
   std::string best_metric() const;
@@ -54,6 +54,7 @@ struct TrainingArguments {
 struct ArgumentRow {
   std::string name, type, standard, allowed, help;
 };
+// In the table's order.
 std::vector<ArgumentRow> argument_rows();
 
 // Every argument is an option of the line: --learning_rate, or --learning-rate. A bool is true

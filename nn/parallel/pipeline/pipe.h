@@ -130,7 +130,7 @@ class Pipe {
   // rank that has that part, and with `broadcast` on all. Undefined elsewhere. Collective.
   Tensor forward(const Tensor& x, bool broadcast = false);
   // With PipeOptions::keep_outputs, the same of the last step() or evaluate(), without its graph.
-  // Collective where it is broadcast; on all ranks alike.
+  // Collective where it is broadcast; on all ranks alike. Error without it.
   Tensor outputs(bool broadcast = false) const;
 
   // As nn::clip_grad_norm_() of the gradients of all ranks' layers. Collective. Returns the norm
@@ -150,6 +150,7 @@ class Pipe {
   // This rank's layers, by their names in the model. nn::clip_grad_norm_() of their parameters
   // would bound each rank's by a norm of its own.
   Sequential local() const { return local_; }
+  // Stages, micro-batches and parts, as its schedule has them.
   const comm::pipeline::Problem& problem() const { return problem_; }
   // The most micro-batches, times parts, that were kept at a time in the last step.
   int stash() const { return stash_; }

@@ -45,6 +45,7 @@ struct SkipNames {
 
 class Skippable : public Module {
  public:
+  // What it stashes and pops, as the class declared it.
   const SkipNames& skips() const { return skips_; }
 
  protected:
@@ -61,8 +62,9 @@ class Skippable : public Module {
 // What was stashed and is not popped yet, by name.
 class SkipTable {
  public:
+  // A tensor of any shape, in the place of one that has the name.
   void put(std::string_view name, const Tensor& tensor);
-  // Undefined where there is none.
+  // As it was put, of the shape that it had; undefined where there is none.
   Tensor take(std::string_view name);
   // Any that is left; empty where none is.
   std::string left() const { return tensors_.empty() ? "" : tensors_.begin()->first; }
@@ -74,6 +76,7 @@ class SkipTable {
   // While it lives, stash() and pop() of the thread are of that table.
   class Use {
    public:
+    // REQUIRES: the table outlives it.
     explicit Use(SkipTable& table);
     ~Use();
     Use(const Use&) = delete;

@@ -156,6 +156,7 @@ class FullyShardedDataParallel : public Module {
   ShardedState saved() const;
   ShardedState saved(Optimizer& optimizer) const;
 
+  // The units in their order, the model itself first: which parameters are whose, in elements.
   const std::vector<UnitPlan>& units() const;
   // What was done since the last forward of the model began, or of a unit outside of one, as a
   // value.
@@ -173,6 +174,7 @@ class FullyShardedDataParallel : public Module {
 
 class FullyShardedDataParallel::NoSync {
  public:
+  // no_sync() makes it.
   explicit NoSync(std::shared_ptr<State> state);
   ~NoSync();
   NoSync(const NoSync&) = delete;

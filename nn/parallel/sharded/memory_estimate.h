@@ -37,6 +37,7 @@ struct MemoryEstimate {  // bytes of a rank
   // For the schedule as it is by itself, in the model's type, and units that are not within one
   // another. Over a mesh, where `world` is a row's, a unit's chunk comes on top.
   std::int64_t in_step = 0;
+  // Bytes of a rank between steps: without in_step.
   std::int64_t total() const { return parameters + gradients + state; }
   bool operator==(const MemoryEstimate&) const = default;
 };

@@ -47,7 +47,7 @@ struct Message {
 
 // `bytes`: of each parameter, and 0 for one that is not sent. `kinds`: only equal ones (of type and
 // device, say) travel together. In the order in which messages are full; what is left comes by
-// owner, then kind.
+// owner, then kind. Error where there are not as many of each as parameters.
 std::vector<Message> plan_messages(const Placement& placement, std::span<const std::int64_t> bytes,
                                    std::span<const int> kinds, std::int64_t together);
 

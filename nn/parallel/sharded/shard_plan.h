@@ -52,6 +52,7 @@ struct Piece {
   std::int64_t first = 0, count = 0, at = 0;
   bool operator==(const Piece&) const = default;
 };
+// Of a parameter of so many elements; empty where the rank keeps none of it.
 Piece piece_of(const FlatPlan& flat, const FlatPlan::Entry& entry, std::int64_t elements, int rank);
 
 // The first unit is the model itself; the others come in the order of its modules. One that has

@@ -25,7 +25,7 @@ class ShardedState {
   ShardedState(comm::ProcessGroup group, std::string what, Gather gather, Load load,
                LocalState local);
 
-  // Collective: rank `to` gets the whole as it is now.
+  // Collective: rank `to` gets the whole as it is now. Error for a rank that is none.
   void consolidate_state_dict(int to = 0);
   // That, once: its memory goes along. Error where there is none, but in a group of one.
   NamedTensors state_dict() const;

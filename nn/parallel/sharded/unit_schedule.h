@@ -51,6 +51,7 @@ class UnitSchedule {
     bool trained = true;  // its gradients are to be reduced
     bool frozen = false;  // parameters of it have none, and may be used until its part is over
   };
+  // Of units in the order of the plan, none of which is gathered yet.
   UnitSchedule(std::vector<Unit> units, const ScheduleOptions& options);
 
   // What modules do. `grads`: a backward may follow; `wants`: some output waits for its gradient.
@@ -69,6 +70,7 @@ class UnitSchedule {
   // What is there of it is not what ranks keep any more.
   UnitActions drop(int unit);
 
+  // Its whole parameters are there, or on their way.
   bool live(int unit) const { return units_[static_cast<std::size_t>(unit)].live; }
   // The model's is under way.
   bool in_forward() const { return forward_; }

@@ -47,8 +47,9 @@ using WrapPolicy = std::function<std::vector<std::string>(const ModelOutline& ou
 
 // By the class, with its namespace or without: a class made from it is another.
 WrapPolicy wrap_by_type(std::vector<std::string> types);
-// `elements` at least, of parameters that no module below has taken.
+// `elements` at least, of parameters that no module below has taken. Error below 1.
 WrapPolicy wrap_by_size(std::int64_t elements);
+// Those of these paths in the model.
 WrapPolicy wrap_by_name(std::vector<std::string> paths);
 
 }  // namespace peal::nn

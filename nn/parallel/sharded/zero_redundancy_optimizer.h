@@ -47,6 +47,7 @@ namespace peal::nn {
 // What it does with whichever optimizer that is given here.
 class OptimizerShards {
  public:
+  // Over the ranks of a group; who owns what is known from place() on.
   explicit OptimizerShards(comm::ProcessGroup group) : group_(std::move(group)) {}
 
   // Which parameters are whose; collective, where any are new. Error on all ranks, by name, where
@@ -54,12 +55,16 @@ class OptimizerShards {
   void place(Optimizer& optimizer);
   // `local` steps what is this rank's, and all get what came of it.
   void step(Optimizer& optimizer, const std::function<void()>& local);
+  // The state of all ranks, on rank `to`, where state_dict() then gives it; forget() lets it go.
+  // Errors: parameters that joined since the last step, no such rank; and of state_dict(), that
+  // nothing was consolidated since the last step.
   void consolidate(const Optimizer& optimizer, int to);
   void forget() { gathered_.clear(); }
   NamedTensors state_dict(const Optimizer& optimizer) const;
-  // What this rank owns of it.
+  // What this rank owns of it. Error where parameters joined since the last step.
   LocalState local_state(Optimizer& optimizer) const;
 
+  // Who owns what, by the number of the parameter, and over which ranks.
   const Placement& placement() const { return placement_; }
   const comm::ProcessGroup& group() const { return group_; }
   // Of a parameter, and `everyone` (bucket_plan.h) for one that is not the optimizer's. It may
@@ -118,6 +123,7 @@ class ZeroRedundancyOptimizer : public Inner {
   // What this rank owns, for a sharded checkpoint (sharded_checkpoint.h): nothing to consolidate.
   LocalState local_state() override { return shards_.local_state(*this); }
 
+  // Who owns what, over which ranks, and what does it for any optimizer.
   const Placement& placement() const { return shards_.placement(); }
   const comm::ProcessGroup& group() const { return shards_.group(); }
   const OptimizerShards& shards() const { return shards_; }

@@ -25,6 +25,7 @@ namespace peal::nn {
 
 class ForkedGenerator {
  public:
+  // Other numbers on each rank of the group; those of one rank alone stay as they are.
   explicit ForkedGenerator(const comm::ProcessGroup& group) : before_(context().generator.seed) {
     if (group.world() == 1) return;
     comm::mix(context().generator.seed, static_cast<std::uint64_t>(group.rank()) + 1);
@@ -40,6 +41,7 @@ class ForkedGenerator {
 // Dropout with other numbers on each rank: of parts of the features, or of the sequence.
 class ParallelDropout : public Dropout {
  public:
+  // `p`: the probability that an element becomes 0, from 0 to 1; Error for another (Dropout).
   ParallelDropout(double p, comm::ProcessGroup group) : Dropout(p), group_(std::move(group)) {}
   Tensor forward(const Tensor& x) override {
     const ForkedGenerator forked(group_);

@@ -55,6 +55,7 @@ struct RowwiseParallel {
 // What these have in common: which of their own parameters are cut, and how.
 class TensorParallelLayer : public Module {
  public:
+  // The ranks over which it is cut.
   const comm::ProcessGroup& group() const { return group_; }
   // None for one that is whole, the same on all ranks.
   std::optional<Cut> cut_of(std::string_view parameter) const;
@@ -77,6 +78,8 @@ std::optional<Cut> cut_of(const Module& model, std::string_view parameter);
 
 class ColumnParallelLinear : public TensorParallelLayer, public SideBySide {
  public:
+  // x [.., in] to this rank's columns of [.., out], with fresh values that are one rank's, cut.
+  // Error where `out` cannot be cut into so many equal parts.
   ColumnParallelLinear(std::int64_t in, std::int64_t out, comm::ProcessGroup group,
                        const ColwiseParallel& style = {}, bool bias = true);
   // Of a plain layer, whose values it takes over; `path` is for errors. `weight`: this rank's part,
@@ -99,10 +102,14 @@ class ColumnParallelLinear : public TensorParallelLayer, public SideBySide {
 
 class RowParallelLinear : public TensorParallelLayer {
  public:
+  // This rank's columns of x [.., in] to [.., out], with fresh values that are one rank's, cut; and
+  // of a plain layer, as ColumnParallelLinear. Error where `in` cannot be cut into so many equal
+  // parts.
   RowParallelLinear(std::int64_t in, std::int64_t out, comm::ProcessGroup group,
                     const RowwiseParallel& style = {}, bool bias = true);
   RowParallelLinear(const Linear& whole, comm::ProcessGroup group, const RowwiseParallel& style,
                     std::string_view path = "", const Tensor& weight = {});
+  // How the weight [out, in] lies over so many ranks; Error as above.
   static Cut cut(const Linear& whole, int world, std::string_view path = "");
 
   Tensor forward(const Tensor& x) override;
@@ -116,6 +123,8 @@ class RowParallelLinear : public TensorParallelLayer {
 
 class VocabParallelEmbedding : public TensorParallelLayer {
  public:
+  // Of `count` rows [width], of which each rank has its part; fresh, or of a plain layer, as
+  // ColumnParallelLinear. Errors: of cut().
   VocabParallelEmbedding(std::int64_t count, std::int64_t width, comm::ProcessGroup group,
                          const RowwiseParallel& style = {}, const EmbeddingSettings& settings = {});
   VocabParallelEmbedding(const Embedding& whole, comm::ProcessGroup group,
@@ -124,7 +133,7 @@ class VocabParallelEmbedding : public TensorParallelLayer {
   // Error for one with max_norm: it writes rows as they are looked up.
   static Cut cut(const Embedding& whole, int world, std::string_view path = "");
 
-  // The same index on all ranks.
+  // The same index on all ranks. Errors: an index that is not i64, or is none of the rows.
   Tensor forward(const Tensor& index) override;
   std::string extra_repr() const override;
 

@@ -98,7 +98,8 @@ class TensorParallel : public Module {
 
   // The plain model's, by its keys, on every rank, in memory of its own. Collective.
   NamedTensors state_dict() const;
-  // A plain model's, of which each rank takes its parts; the same on all ranks.
+  // A plain model's, of which each rank takes its parts; the same on all ranks. Error for a shape
+  // that is not the plain model's.
   IncompatibleKeys load_state_dict(const NamedTensors& state, bool strict = true);
   // The state of an optimizer of named_parameters(), as one of the plain model's would have it.
   // Collective. Error where it keeps other than numbers and tensors of a parameter's shape.
@@ -110,6 +111,7 @@ class TensorParallel : public Module {
 
   // How a parameter is cut; none for one that is whole.
   std::optional<Cut> cut_of(std::string_view parameter) const;
+  // The ranks over which it is cut.
   const comm::ProcessGroup& group() const { return group_; }
 
  private:
