@@ -8,6 +8,8 @@
 // there.
 //
 // Run it:   build/release/examples/01_ring_by_hand
+//
+// The book (docs/book): chapter 2, the ring.
 #include <array>
 #include <cstdio>
 

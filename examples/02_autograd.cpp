@@ -3,6 +3,8 @@
 // backward().
 //
 // Run it:   build/release/examples/02_autograd
+//
+// The book (docs/book): chapter 6, autograd by hand.
 #include <peal/autograd/ops/ops.h>
 
 #include <cmath>

@@ -2,6 +2,8 @@
 // The first program over several ranks: each brings its rank number, all leave with the sum.
 //
 // Run it:   launch/tools/peal-mpirun -n 3 build/release/examples/03_all_reduce
+//
+// The book (docs/book): chapter 1, what a collective is.
 #include <peal/autograd/ops/ops.h>
 #include <peal/launch/job.h>
 

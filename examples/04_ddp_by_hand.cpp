@@ -4,6 +4,8 @@
 // Both end with equal parameters.
 //
 // Run it:   launch/tools/peal-mpirun -n 2 build/release/examples/04_ddp_by_hand
+//
+// The book (docs/book): chapter 7, data-parallel training.
 #include <peal/autograd/ops/ops.h>
 #include <peal/launch/job.h>
 #include <peal/nn/models/mlp.h>

@@ -8,6 +8,8 @@
 // --resume_from_checkpoint true: the run goes on where it was stopped), mixed precision and profile
 // are the Trainer's: launch/training/trainer/trainer.h. Its arguments are options, all of them:
 // docs/training-arguments.md.
+//
+// The book (docs/book): chapter 7, data-parallel training.
 #include <peal/data/mnist.h>
 #include <peal/data/synthetic_digits.h>
 #include <peal/launch/job.h>

@@ -2,6 +2,8 @@
 // Texts of classes, as ULMFiT learns them: first a language model (AWD-LSTM) of all the texts, then
 // a classifier on its encoder, thawed layer by layer.
 //
+// The book (docs/book): chapter 7, data-parallel training.
+//
 //   launch/tools/peal-mpirun -n 2 build/release/examples/09_train_text --data reviews.tar.gz
 //     --num_train_epochs 3 --output_dir words --save_strategy epoch
 //   launch/tools/peal-mpirun -n 2 build/release/examples/09_train_text --data reviews.tar.gz

@@ -2,6 +2,8 @@
 // A GPT on a text of any kind, by characters, or by byte pairs or pieces (sentencepiece) that it
 // learns of it.
 //
+// The book (docs/book): chapter 7, data-parallel training.
+//
 //   launch/tools/peal-mpirun -n 2 build/release/examples/11_train_gpt --data shakespeare.txt
 //     --num_train_epochs 5 --output_dir run --save_strategy epoch
 //   build/release/examples/11_train_gpt --resume_from_checkpoint run --generate "ROMEO:"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images of any classes: a residual network on folders of JPEG and PNG files, CIFAR-10's or others.
 //
+// The book (docs/book): chapter 8, batch norm over ranks.
+//
 //   launch/tools/peal-mpirun -n 2 build/release/examples/12_train_images
 //     --data cifar10-images.tar.gz --num_train_epochs 3 --output_dir run --save_strategy epoch
 //   build/release/examples/12_train_images --resume_from_checkpoint run --do_train false

@@ -4,6 +4,8 @@
 //
 // Run it:   build/release/launch/run/peal-run -n 3 --keep-survivors
 // build/release/examples/13_shrink
+//
+// The book (docs/book): chapter 13, when things fail.
 #include <peal/autograd/core/error.h>
 #include <peal/launch/job.h>
 #include <peal/nn/nn.h>

@@ -3,6 +3,8 @@
 // starts two ranks as threads; under peal-run or mpirun it is one of theirs.
 //
 //   14_accelerate [none|ddp|zero1|zero2|fsdp]
+//
+// The book (docs/book): chapter 11, ZeRO and FSDP.
 #include <peal/data/synthetic_digits.h>
 #include <peal/launch/training/accelerator/accelerator.h>
 #include <peal/nn/models/basic_net.h>

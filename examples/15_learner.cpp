@@ -2,6 +2,8 @@
 // BasicNet on digits by the Learner, fastai's way: a rate is searched, then there is one cycle.
 //
 //   peal-run -n 2 build/release/examples/15_learner
+//
+// The book (docs/book): chapter 7, data-parallel training.
 #include <peal/data/loader.h>
 #include <peal/data/synthetic_digits.h>
 #include <peal/launch/job.h>

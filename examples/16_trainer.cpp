@@ -3,6 +3,8 @@
 //
 //   peal-run -n 2 build/release/examples/16_trainer --data mnist/ --per_device_train_batch_size 64
 //     --num_train_epochs 1 --eval_strategy epoch --resume_from_checkpoint true
+//
+// The book (docs/book): chapter 7, data-parallel training.
 #include <peal/data/mnist.h>
 #include <peal/data/synthetic_digits.h>
 #include <peal/launch/job.h>

@@ -5,6 +5,8 @@
 //
 //   peal-run -n 2 build/release/examples/17_learner_table --data adult --export adult.learner
 //   build/release/examples/17_learner_table --load adult.learner --predict others.csv
+//
+// The book (docs/book): chapter 7, data-parallel training.
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/tables/encoded.h>
 #include <peal/examples/adult.h>

@@ -9,6 +9,8 @@
 //
 // --data is a folder or archive (.tar, .tar.gz) with train/<class>/ and test/<class>/ in it.
 // --weights are torchvision's; without them all layers learn from the beginning.
+//
+// The book (docs/book): chapter 7, data-parallel training.
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/images/image_folder.h>
 #include <peal/data/images/random_transforms.h>

@@ -8,6 +8,8 @@
 //
 // --data is a folder or archive with train/ and test/ in it, of folders of .txt files, one a class;
 // or a folder with train.csv and test.csv, columns "text" and "label".
+//
+// The book (docs/book): chapter 7, data-parallel training.
 #include <peal/autograd/intra_op.h>
 #include <peal/data/text/text_files.h>
 #include <peal/data/text/tokenizer.h>
