@@ -8,6 +8,7 @@
 #include <peal/nn/model_shards.h>
 
 #include <filesystem>
+#include <limits>
 
 namespace peal::launch {
 namespace {
@@ -78,7 +79,7 @@ void Accelerator::save_model(const PreparedModel& model, const std::string& fold
 void Accelerator::load_state(const std::string& from) {
   const std::string found = find_resume(job_, from.empty() ? project_folder() : from);
   const Checkpoints checkpoints(job_, parts(), {});
-  saves_ = checkpoints.resume(found, std::numeric_limits<int>::max()).step + 1;
+  saves_ = checkpoints.resume(found).step + 1;
   // Saved after an epoch's last batch, and before the loop has ended: the next one comes.
   for (PreparedLoader& each : loaders_) {
     if (each.body()->in_epoch > 0 && !each.has_next()) each.set_epoch(each.epoch() + 1);
