@@ -26,8 +26,9 @@ namespace peal::launch {
 
 enum class Strategy : std::uint8_t { none, ddp, zero1, zero2, fsdp };
 
-// Error for another word, that names the nearest of these and all, and for "none" of several ranks,
-// which would train apart.
+// Error for another word, that names the nearest of these and all, or, of "dp", "pipeline" and
+// "tp", what a program writes here instead; and for "none" of several ranks, which would train
+// apart.
 Strategy strategy_of(const std::string& word, int world);
 std::string_view word_of(Strategy strategy);
 
