@@ -183,10 +183,10 @@ void become(const Tensor& tensor, const Tensor& value) {
 Tensor converted(const Tensor& x, DType dtype, Device device,
                  const std::function<Tensor(const Tensor&)>& convert) {
   if (!is_deferred(x)) return convert(x.detach());
-  const Tensor later =
-      deferred(x.shape(), dtype, device, [from = unwritten_copy(x), convert](const Tensor& all) {
-        all.copy_(convert(materialized(from)));
-      });
+  const Tensor later = deferred_tensor(x.shape(), dtype, device,
+                                       [from = unwritten_copy(x), convert](const Tensor& all) {
+                                         all.copy_(convert(materialized(from)));
+                                       });
   later.storage()->deferred()->name = x.storage()->deferred()->name;
   return later;
 }

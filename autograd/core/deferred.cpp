@@ -41,7 +41,7 @@ class Plainly {
 };
 
 void make(const StorageRef& storage) {
-  const std::shared_ptr<Deferred> values = storage->deferred();
+  const std::shared_ptr<DeferredValues> values = storage->deferred();
   if (!values) return;
   const Plainly guard;
   storage->set_deferred(nullptr);
@@ -59,7 +59,7 @@ void make(const StorageRef& storage) {
 
 // Somebody wants to read it.
 void read_early(const StorageRef& storage) {
-  const std::shared_ptr<Deferred>& values = storage->deferred();
+  const std::shared_ptr<DeferredValues>& values = storage->deferred();
   PEAL_CHECK(values, "storage: its ", storage->bytes(),
              " bytes are dropped; regain() them before use");
   if (context().defer_init) return make(storage);
@@ -72,7 +72,7 @@ void read_early(const StorageRef& storage) {
 }
 
 Tensor without_values(std::size_t bytes, const Shape& shape, DType dtype, Device device,
-                      std::int64_t at, std::shared_ptr<Deferred> values) {
+                      std::int64_t at, std::shared_ptr<DeferredValues> values) {
   const auto own = std::make_shared<std::weak_ptr<Storage>>();
   StorageRef storage = Storage::without_bytes(bytes, device, [own] { read_early(own->lock()); });
   *own = storage;
@@ -92,7 +92,7 @@ void materialize(const Tensor& x) { make(x.storage()); }
 
 Tensor unwritten_copy(const Tensor& x) {
   return without_values(x.storage()->bytes(), x.shape(), x.dtype(), x.device(), x.body().at,
-                        std::make_shared<Deferred>(*x.storage()->deferred()));
+                        std::make_shared<DeferredValues>(*x.storage()->deferred()));
 }
 
 Tensor materialized(const Tensor& x) {
@@ -107,17 +107,17 @@ Tensor empty_or_deferred(const Shape& shape, DType dtype, Device device) {
   const bool now = !here.defer_init || here.graph != nullptr || shape.numel() == 0;
   if (now) return Tensor::empty(shape, dtype, device);
   return without_values(bytes_wanted(shape, dtype), shape, dtype, device, 0,
-                        std::make_shared<Deferred>());
+                        std::make_shared<DeferredValues>());
 }
 
-Tensor deferred(const Shape& shape, DType dtype, Device device, Fill fill) {
-  auto values = std::make_shared<Deferred>();
+Tensor deferred_tensor(const Shape& shape, DType dtype, Device device, Fill fill) {
+  auto values = std::make_shared<DeferredValues>();
   values->writes.push_back({0, shape, dtype, std::move(fill)});
   return without_values(bytes_wanted(shape, dtype), shape, dtype, device, 0, std::move(values));
 }
 
 bool defer_write(const Tensor& x, Fill fill) {
-  const std::shared_ptr<Deferred>& values = x.storage()->deferred();
+  const std::shared_ptr<DeferredValues>& values = x.storage()->deferred();
   if (!values) return false;
   if (is_all_of_it(x)) values->writes.clear();  // nobody will have seen them
   values->writes.push_back({x.body().at, x.shape(), x.dtype(), std::move(fill)});

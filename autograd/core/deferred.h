@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deferred initialisation (PyTorch's meta device; torchdistX: deferred_init): tensors that have
-// shapes and types, and no memory until somebody wants their values. What would have been written
-// into them is written down instead, with the random numbers' place in their stream, which moves on
-// as it would have: so values are the same bits, whenever and in whichever order they are made.
+// Deferred initialisation (PyTorch's meta device; torchdistX: deferred_init): tensors that
+// have shapes and types, and no memory until somebody wants their values. What would have been
+// written into them is written down instead, with the random numbers' place in their stream, which
+// moves on as it would have: so values are the same bits, whenever and in whichever order they are
+// made.
 //
 //   Tensor weight;
 //   {
@@ -58,7 +59,7 @@ using Fill = std::function<void(const Tensor& x)>;
 // As Tensor::empty(); within a scope without memory.
 Tensor empty_or_deferred(const Shape& shape, DType dtype, Device device);
 // A new one without memory, of which `fill` makes all values.
-Tensor deferred(const Shape& shape, DType dtype, Device device, Fill fill);
+Tensor deferred_tensor(const Shape& shape, DType dtype, Device device, Fill fill);
 // Whether x has no values yet: then `fill` is written down, and to be done after what was before.
 bool defer_write(const Tensor& x, Fill fill);
 // The same of a copy. False where it can be made now, for which `to` has memory then.
@@ -68,7 +69,7 @@ bool defer_copy(const Tensor& to, const Tensor& from);
 bool take_over(const Tensor& to, const Tensor& from);
 
 // What waits for a storage's memory.
-struct Deferred {
+struct DeferredValues {
   struct Write {
     std::int64_t at = 0;  // of which elements
     Shape shape;

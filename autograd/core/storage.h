@@ -25,7 +25,7 @@
 namespace peal {
 
 class Storage;
-struct Deferred;  // values that are yet to be made (deferred.h)
+struct DeferredValues;  // values that are yet to be made (deferred.h)
 using StorageRef = std::shared_ptr<Storage>;
 
 class Storage {
@@ -85,8 +85,8 @@ class Storage {
   void mark_piece() { piece_ = true; }
 
   // What its values are to be made of, while they are not (deferred.h); null for all others.
-  const std::shared_ptr<Deferred>& deferred() const { return deferred_; }
-  void set_deferred(std::shared_ptr<Deferred> values) { deferred_ = std::move(values); }
+  const std::shared_ptr<DeferredValues>& deferred() const { return deferred_; }
+  void set_deferred(std::shared_ptr<DeferredValues> values) { deferred_ = std::move(values); }
 
  private:
   void* data_;
@@ -97,7 +97,7 @@ class Storage {
   std::function<void()> release_, absent_;
   bool owned_, piece_ = false;
   std::atomic<std::uint64_t> broadcasts_{0};
-  std::shared_ptr<Deferred> deferred_;
+  std::shared_ptr<DeferredValues> deferred_;
 };
 
 }  // namespace peal

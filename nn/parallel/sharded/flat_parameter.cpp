@@ -43,7 +43,8 @@ Tensor zero_gradient(const Tensor& parameter) {
 }  // namespace
 
 FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters, ShardGroups groups,
-                             const MixedPrecision& precision, const std::function<void()>& complete)
+                             const MixedPrecision& precision, bool on_host,
+                             const std::function<void()>& complete)
     : plan_(std::move(plan)), groups_(std::move(groups)), complete_(complete) {
   for (const auto& entry : plan_.entries) {
     const auto& [name, tensor] = parameters[static_cast<std::size_t>(entry.parameter)];
@@ -64,7 +65,10 @@ FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters, Shar
       concat("[fsdp] the gradients of ", names_, " are reduced, and each rank has its part: those ",
              "of local_parameters(), which an optimizer is to have; clip by the wrapper's ",
              "clip_grad_norm_(), and give a GradScaler the group"));
-  chunk_ = Tensor::zeros({plan_.chunk}, masters, device);
+  const bool apart = on_host && device != Device{};  // page-locked, as it goes to and fro
+  chunk_ = apart ? Tensor::pinned({plan_.chunk}, masters)
+                 : Tensor::empty({plan_.chunk}, masters, device);
+  chunk_.zero_();
   chunk_.storage()->mark_piece();
   for (std::size_t e = 0; e < own_.size(); ++e) {
     const Tensor& parameter = own_[e].parameter;
@@ -129,7 +133,8 @@ void FlatParameter::gather(const comm::Label& label) {
   whole_.gathered_at = now;
   in_flight_ = true;
   if (plan_.chunk == 0) return;
-  sent_ = cast(chunk_, whole_.memory.dtype());
+  // The host waits for the copy: the next to write the chunk is an optimizer there.
+  sent_ = cast(chunk_.to(whole_.memory.device()), whole_.memory.dtype());
   gathering_ = groups_.shards.all_gather(whole_.memory.view(), sent_.view(), label);
 }
 
@@ -267,7 +272,7 @@ void FlatParameter::finish() {
     const Tensor before = piece.grad_slot().grad();
     if (before.defined() && !before.storage()->has_bytes()) piece.zero_grad();  // keep()'s
     piece.grad_slot().accumulate(
-        cast(from.detach(piece.shape(), mine + piece.body().at), piece.dtype()));
+        cast(from.detach(piece.shape(), mine + piece.body().at), piece.dtype()).to(piece.device()));
   }
   if (apart.defined()) return;
   gradient_.storage()->drop();

@@ -45,9 +45,11 @@ class FlatParameter {
  public:
   // Takes the chunk out of the parameters' values, which go: the model's parameters, of whose
   // numbers the plan is. `complete` is called with each gradient that is complete. Communicates
-  // nothing. REQUIRES: `complete` outlives this.
+  // nothing. on_host: the chunk, its gradient and so what an optimizer keeps are in the host's
+  // memory, wherever the model is. REQUIRES: `complete` outlives this.
   FlatParameter(FlatPlan plan, const NamedTensors& parameters, ShardGroups groups,
-                const MixedPrecision& precision, const std::function<void()>& complete);
+                const MixedPrecision& precision, bool on_host,
+                const std::function<void()>& complete);
   // Parameters stay without bytes; nothing hears of their gradients any more.
   ~FlatParameter();
   FlatParameter(const FlatParameter&) = delete;
@@ -130,7 +132,7 @@ class FlatParameter {
   Tensor gradient_;       // [world * chunk]
   Tensor reduced_;        // [chunk], of it, while replicas average
   Tensor chunk_;          // [chunk]
-  Tensor sent_;           // the chunk in the whole's type, while it is gathered
+  Tensor sent_;           // the chunk in the whole's type, beside it, while it is gathered
   comm::Work gathering_, reducing_;
   bool in_flight_ = false;
   bool unchanged_ = false;  // the chunk, since the gather before

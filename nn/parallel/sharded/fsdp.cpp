@@ -119,7 +119,8 @@ std::string compared(const ModelOutline& outline, const std::vector<UnitPlan>& u
                        options.schedule.reshard_after_forward, "\nforward_prefetch ",
                        options.schedule.forward_prefetch, "\nbackward_prefetch ",
                        options.schedule.backward_prefetch, "\nmixed_precision ",
-                       dtypes_of(options.mixed_precision), "\n");
+                       dtypes_of(options.mixed_precision), "\noffload_params ",
+                       options.cpu_offload.offload_params, "\n");
 }
 
 }  // namespace
@@ -246,7 +247,8 @@ std::string FullyShardedDataParallel::explain() const {
   const MixedPrecision& precision = state_->options.mixed_precision;
   return describe(state_->outline, state_->plan, state_->groups.shards.world()) +
          describe(state_->groups) +
-         (precision.any() ? concat("mixed precision: ", dtypes_of(precision), "\n") : "");
+         (precision.any() ? concat("mixed precision: ", dtypes_of(precision), "\n") : "") +
+         (state_->options.cpu_offload.offload_params ? "pieces are in the host's memory\n" : "");
 }
 
 const comm::ProcessGroup& FullyShardedDataParallel::group() const { return state_->groups.all; }

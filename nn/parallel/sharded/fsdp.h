@@ -32,6 +32,16 @@
 // with param_dtype a forward within belongs to a backward within. Hooks of gradients see them in
 // the type that these travel in.
 //
+// With cpu_offload (FairScale: cpu_offload; PyTorch: CPUOffload) the pieces of a model on a device
+// are in the host's memory, page-locked: parameters, gradients and all states, and the optimizer
+// computes there. On the device are the units that are there, and their gradients: a unit's pieces
+// are copied there before they are gathered, and its averaged gradients back, where they add up.
+// The numbers are the same. Of a model on the CPU it changes nothing, as its pieces are there
+// already: so one program is for both. With one rank it is Accelerate's cpu_offload.
+//
+//   net.to(job.device());
+//   nn::FullyShardedDataParallel fsdp(net, job.group(), {.cpu_offload = {.offload_params = true}});
+//
 // With a device_mesh of two dimensions (HSDP, HYBRID_SHARD) the model is cut over the second one's
 // ranks alone, and the first one's have replicas of the same part: units are gathered within a row
 // of the mesh, a node say, and gradients reduced there, and then averaged, a part each, between the
@@ -90,6 +100,10 @@ namespace peal::nn {
 
 class Optimizer;
 
+struct CPUOffload {
+  bool offload_params = false;  // and their gradients, and what the optimizer keeps
+};
+
 struct FSDPOptions {
   WrapPolicy wrap{};  // none: the model is one unit
   ScheduleOptions schedule{};
@@ -98,6 +112,7 @@ struct FSDPOptions {
   bool broadcast_buffers = true;  // false: they stay each rank's own after the start
   // The types in which the model computes, and gradients and buffers are.
   MixedPrecision mixed_precision{};
+  CPUOffload cpu_offload{};
   // Of the wrapper's group, replicas by shards (HYBRID_SHARD); none: one shard a rank.
   comm::DeviceMesh device_mesh{};
 };

@@ -77,7 +77,7 @@ FullyShardedDataParallel::State::State(const Module& model, const FSDPOptions& c
     make_equal(groups.all, parameters_of(plan[u], members));
     for (const FlatPlan& flat : plan[u].flats) {
       unit.flats.emplace_back(flat, members.parameters, groups, options.mixed_precision,
-                              unit.complete);
+                              options.cpu_offload.offload_params, unit.complete);
     }
   }
   if (groups.all.world() > 1 && options.broadcast_buffers && !members.buffers.empty()) {
