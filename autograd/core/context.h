@@ -90,6 +90,7 @@ template <class F>
 auto with_context(F f) {
   return [f = std::move(f), inherited = context()]() mutable {
     context() = inherited;
+    context().defer_init = false;  // its scope is one thread's
     return f();
   };
 }

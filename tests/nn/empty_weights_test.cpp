@@ -22,6 +22,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace peal;
@@ -124,13 +125,24 @@ TEST_CASE("a model that gets its values later is the one that it would have been
       2);
 }
 
+TEST_CASE("a scope is its thread's, and ends with it") {
+  const auto empty = nn::init_empty_weights();
+  CHECK(is_deferred(randn({2})));
+  std::thread(with_context([] { CHECK(!is_deferred(randn({2}))); })).join();
+  {
+    const DeferInit plainly(false);
+    CHECK(!is_deferred(nn::Linear(2, 2).weight));
+  }
+  CHECK(is_deferred(nn::Linear(2, 2).weight));
+}
+
 TEST_CASE("an empty model takes no memory, and init functions of it none") {
   manual_seed(1);
   const std::size_t before = used_now();
   cpu_reset_peak();
   nn::Sequential net = [] {
     const auto empty = nn::init_empty_weights();
-    return nn::Sequential(nn::Linear(1024, 1024), nn::Linear(1024, 1024));
+    return nn::Sequential(nn::Linear(256, 256), nn::Linear(256, 256));
   }();
   net.apply([](nn::Module& each) {
     if (auto* const linear = each.as<nn::Linear>()) nn::init::normal_(linear->weight, 0, 0.02);
@@ -140,7 +152,7 @@ TEST_CASE("an empty model takes no memory, and init functions of it none") {
   CHECK(nn::empty_parameters(net) ==
         std::vector<std::string>{"0.weight", "0.bias", "1.weight", "1.bias"});
   manual_seed(1);
-  nn::Sequential there(nn::Linear(1024, 1024), nn::Linear(1024, 1024));
+  nn::Sequential there(nn::Linear(256, 256), nn::Linear(256, 256));
   for (const char* name : {"0.weight", "1.weight"}) {
     nn::init::normal_(there.get_parameter(name), 0, 0.02);
   }

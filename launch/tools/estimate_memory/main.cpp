@@ -8,6 +8,7 @@
 #include <peal/launch/tools/estimate_memory/draw.h>
 #include <peal/launch/tools/estimate_memory/models.h>
 #include <peal/launch/tools/peal/config.h>
+#include <peal/nn/empty_weights.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/parallel/sharded/memory_estimate.h>
 
@@ -56,9 +57,15 @@ std::int64_t largest_layer(const nn::Module& model) {
   return largest;
 }
 
+// Its sizes, without the memory that they are the sizes of.
+nn::Module outline_of(const KnownModel& known) {
+  const auto empty = nn::init_empty_weights();
+  return known.make();
+}
+
 // With Adam: the weights, as many gradients, and two moments.
 void print_model(const KnownModel& known, const std::vector<std::string>& dtypes) {
-  nn::Module model = known.make();
+  nn::Module model = outline_of(known);
   for (const std::string& name : dtypes) {
     model.to(dtype_named(name));
     const std::int64_t total = bytes_of(model.parameters());
@@ -84,7 +91,7 @@ Ranks estimate(const nn::Module& model, const std::string& strategy, int ranks) 
 void print_shares(const KnownModel& known, const std::vector<std::string>& dtypes,
                   const std::vector<std::string>& strategies, int ranks,
                   std::vector<MemoryBar>& bars) {
-  nn::Module model = known.make();
+  nn::Module model = outline_of(known);
   for (const std::string& name : dtypes) {
     model.to(dtype_named(name));
     for (const std::string& strategy : strategies) {
