@@ -8,6 +8,8 @@ namespace book {
 // Chapter 6.
 void tape_by_hand();
 void tape_of_peal();
+// Chapter 8.
+void batch_norm_of_ranks();
 // Chapter 9.
 void padded_accuracy();
 // Chapter 10.

@@ -18,6 +18,7 @@ struct Section {
 constexpr Section sections[] = {
     {"tape_by_hand", book::tape_by_hand},
     {"tape_of_peal", book::tape_of_peal},
+    {"batch_norm_of_ranks", book::batch_norm_of_ranks},
     {"padded_accuracy", book::padded_accuracy},
     {"formats", book::formats},
     {"lost_gradients", book::lost_gradients},

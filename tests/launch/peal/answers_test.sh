@@ -35,6 +35,7 @@ ends 2 estimate-memory zzz
 says "there is no model 'zzz' (there are: BasicNet"
 ends 2 estimate-memory BasicNet --strategy zero
 ends 2 estimate-memory BasicNet --dtypes f31
+ends 2 estimate-memory BasicNet --draw bars.svg  # of what a rank has; but no ranks were named
 ends 2 estimate-memory
 
 ends 0 schedule all_reduce ring --ranks 5 --verify
