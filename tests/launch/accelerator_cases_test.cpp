@@ -299,6 +299,23 @@ TEST_CASE("ranks begin with equal weights, and draw noise of their own") {
   CHECK(found[1].second != found[2].second);
 }
 
+TEST_CASE("after set_seed() a second model begins alike on all ranks, and noise differs again") {
+  const auto found = on_ranks(2, [](launch::Job& job) {
+    launch::Accelerator accelerator(job);
+    Numbers weights, noise;
+    for (int fold = 0; fold < 2; ++fold) {
+      launch::set_seed(7);
+      nn::Linear net(4, 4);
+      weights = values_of(net);
+      const auto model = accelerator.prepare(net);
+      noise = cast(dropout(ones({64}), 0.5, true), DType::f64).to_vector<double>();
+    }
+    return std::pair{weights, noise};
+  });
+  CHECK(found[0].first == found[1].first);
+  CHECK(found[0].second != found[1].second);
+}
+
 TEST_CASE("a backward is averaged where it runs, wherever its forward was; batches are skipped") {
   on_ranks(2, [](launch::Job& job) {
     launch::Accelerator accelerator(job);

@@ -278,6 +278,12 @@ TEST_CASE("a fit has weight decay and an optimizer of its own where it asks for 
   CHECK(learner.optimizer.get() == made);
   learner.fit(1, 1e-3, {.reset_opt = true});
   CHECK(decays() == std::vector<double>{0, 0.3});
+  // Any norm is one: it decays with nobody, and learns where others are frozen.
+  launch::Learner frozen(job, {&training}, net,
+                         {.loss = nn::CrossEntropyLoss{}, .groups = {{"0", "1"}, {"2"}}});
+  frozen.freeze();
+  CHECK(!net.get_parameter("0.weight").requires_grad());
+  CHECK(net.get_parameter("1.weight").requires_grad());
 }
 
 TEST_CASE("a fit begins with the order of gradients that the last one has learnt") {

@@ -28,7 +28,8 @@
 // Samples. A rank gets every world-th batch of the loader's (data::Way::batches); where that does
 // not add up, the first samples come again (even_batches), or ranks have unequally many. With
 // split_batches each of the loader's batches is all ranks'. Ranks draw the same numbers until the
-// first model is prepared, so models begin alike, and then each its own, so dropout differs.
+// first model is prepared, so models begin alike, and then each its own, so dropout differs; after
+// set_seed() the same again, until the next model.
 //
 // All ranks make the same calls. Thread safety: a rank's thread.
 #pragma once
@@ -139,8 +140,8 @@ class Accelerator {
   // "fsdp" the parameters have no values then: take the model's state_dict() before.
   void free_memory();
 
-  // From now on each rank draws random numbers of its own, as once a model is prepared. Of several
-  // ranks, and once.
+  // From now on each rank draws random numbers of its own, as once a model is prepared, until
+  // somebody sets a seed. Of several ranks; nothing where it does already.
   void draw_apart();
 
   // For one batch: while what is returned lives, it is that batch's turn, and backward sends
@@ -378,7 +379,7 @@ class Accelerator {
   Strategy strategy_ = Strategy::ddp;
   Device device_;
   std::shared_ptr<GradientState> state_;
-  bool own_stream_ = false;  // this rank draws its own random numbers
+  std::optional<std::uint64_t> own_seed_;  // of the random numbers that this rank alone draws
   bool triggered_ = false;
   std::deque<PreparedLoader> loaders_;  // what was prepared
   std::deque<PreparedScheduler> schedulers_;

@@ -193,8 +193,10 @@ Prepared Accelerator::prepare_all(const Preparing& given) {
 }
 
 void Accelerator::draw_apart() {
-  if (job_.world() == 1 || std::exchange(own_stream_, true)) return;
-  manual_seed(context().generator.seed * 1000003 + static_cast<std::uint64_t>(job_.rank()) + 1);
+  const std::uint64_t now = context().generator.seed;
+  if (job_.world() == 1 || own_seed_ == now) return;
+  own_seed_ = now * 1000003 + static_cast<std::uint64_t>(job_.rank()) + 1;
+  manual_seed(*own_seed_);
 }
 
 std::shared_ptr<OptimizerBody> Accelerator::begin_optimizer(nn::Optimizer& optimizer) {

@@ -13,7 +13,8 @@
 // On several ranks loaders are whole, and each rank takes its part, or are each rank's shard
 // already (data::LoaderOptions::shard; `exact` for validation). A fit has the model wrapped for as
 // long as it runs, by the strategy; what the program holds of the model stays the module that it
-// made, and has all values when the fit is over. With "zero1", "zero2" and "fsdp" each fit has an
+// made, and has all values when the fit is over; a fit begins with the order of gradients that the
+// last one has learnt. With "zero1", "zero2" and "fsdp" each fit has an
 // optimizer made anew, with the state of the one before. Collective in all; rank 0 alone tells.
 // Thread safety: the rank's thread.
 #pragma once
