@@ -2,9 +2,8 @@
 #include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/error.h>
 #include <peal/nn/local_state.h>
+#include <peal/nn/module_keys.h>
 
-#include <map>
-#include <unordered_map>
 #include <utility>
 
 namespace peal::nn {
@@ -70,49 +69,7 @@ LocalState whole_model_state(std::string who, std::function<NamedTensors()> save
 
 void check_fits(std::string_view who, const NamedTensors& own,
                 const std::vector<SavedTensor>& saved) {
-  std::unordered_map<std::string_view, const SavedTensor*> given;
-  for (const SavedTensor& tensor : saved) given.emplace(tensor.name, &tensor);
-  using Place = std::pair<const Storage*, std::int64_t>;
-  const auto place_of = [](const Tensor& tensor) {
-    return Place{tensor.storage().get(), tensor.body().at};
-  };
-  std::map<Place, Shape> reached;  // by some name: the other names of a tied tensor need not come
-  for (const auto& [key, tensor] : own) {
-    if (given.contains(key) && tensor.numel() > 0) {
-      reached.emplace(place_of(tensor), tensor.shape());
-    }
-  }
-  std::vector<std::string> faults;
-  for (const auto& [key, tensor] : own) {
-    const auto found = given.find(key);
-    if (found == given.end()) {
-      const auto tied = reached.find(place_of(tensor));
-      if (tensor.numel() > 0 && tied != reached.end() && tied->second == tensor.shape()) continue;
-      faults.push_back(concat("missing: ", key, " ", tensor.dtype(), " ", tensor.shape()));
-      continue;
-    }
-    const SavedTensor& from = *found->second;
-    if (from.shape != tensor.shape()) {
-      faults.push_back(
-          concat("wrong shape: ", key, ": expected ", tensor.shape(), ", got ", from.shape));
-    } else if (from.dtype != tensor.dtype() &&
-               !(is_floating(from.dtype) && is_floating(tensor.dtype()))) {
-      faults.push_back(
-          concat("wrong type: ", key, ": expected ", tensor.dtype(), ", got ", from.dtype));
-    }
-    given.erase(found);
-  }
-  for (const SavedTensor& tensor : saved) {
-    if (!given.contains(tensor.name)) continue;
-    faults.push_back(concat("unexpected: ", tensor.name, " ", tensor.dtype, " ", tensor.shape));
-  }
-  if (faults.empty()) return;
-  std::string message = concat("load_state_dict: ", who, ": ", faults.size(),
-                               faults.size() == 1 ? " difference" : " differences");
-  for (std::size_t i = 0; i < faults.size() && i < most_listed; ++i) message += "\n  " + faults[i];
-  if (faults.size() > most_listed)
-    message += concat("\n  and ", faults.size() - most_listed, " more");
-  fail(std::move(message));
+  compare_keys(who, own, saved, true, most_listed);
 }
 
 }  // namespace peal::nn

@@ -6,6 +6,9 @@
 #include <peal/autograd/core/safetensors_file.h>
 #include <peal/nn/module.h>
 
+#include <cstddef>
+#include <limits>
+#include <string_view>
 #include <vector>
 
 namespace peal::nn {
@@ -14,5 +17,10 @@ namespace peal::nn {
 // where the module has that tensor by another one, too, which is there.
 IncompatibleKeys check_keys(const Module& module, const std::vector<SavedTensor>& saved,
                             bool strict);
+// The same of any state of tensors, which may have no bytes; `who` has it. Of differences as many
+// are listed, and the rest counted.
+IncompatibleKeys compare_keys(std::string_view who, const NamedTensors& own,
+                              const std::vector<SavedTensor>& saved, bool strict,
+                              std::size_t most_listed = std::numeric_limits<std::size_t>::max());
 
 }  // namespace peal::nn

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace peal::nn {
 
@@ -83,36 +85,39 @@ NamedTensors Module::state_dict() const {
   return state;
 }
 
-IncompatibleKeys check_keys(const Module& module, const std::vector<SavedTensor>& saved,
-                            bool strict) {
+// Of what lies in one place one name is enough: the others of a tied tensor need not come.
+IncompatibleKeys compare_keys(std::string_view who, const NamedTensors& own,
+                              const std::vector<SavedTensor>& saved, bool strict,
+                              std::size_t most_listed) {
   std::unordered_map<std::string_view, const SavedTensor*> given;
   for (const SavedTensor& each : saved) given.emplace(each.name, &each);
-  const NamedTensors all = module.state_dict();
-  // Where what comes by some name lies; it may have no bytes yet.
-  const auto place_of = [](const Tensor& x) { return std::pair(x.storage().get(), x.body().at); };
-  std::map<std::pair<const Storage*, std::int64_t>, Shape> reached;
-  for (const auto& [name, own] : all) {
-    if (given.contains(name)) reached.emplace(place_of(own), own.shape());
+  using Place = std::pair<const Storage*, std::int64_t>;
+  const auto place_of = [](const Tensor& tensor) {
+    return Place{tensor.storage().get(), tensor.body().at};
+  };
+  std::map<Place, Shape> reached;  // where what comes by some name lies
+  for (const auto& [name, mine] : own) {
+    if (given.contains(name) && mine.numel() > 0) reached.emplace(place_of(mine), mine.shape());
   }
   std::vector<std::string> faults;
   IncompatibleKeys passed_over;
-  for (const auto& [name, own] : all) {
+  for (const auto& [name, mine] : own) {
     const auto found = given.find(name);
     if (found == given.end()) {
-      const auto tied = reached.find(place_of(own));
-      if (own.numel() > 0 && tied != reached.end() && tied->second == own.shape()) continue;
-      if (strict) faults.push_back(concat("missing: ", name, " ", own.dtype(), " ", own.shape()));
+      const auto tied = mine.numel() > 0 ? reached.find(place_of(mine)) : reached.end();
+      if (tied != reached.end() && tied->second == mine.shape()) continue;
+      if (strict) faults.push_back(concat("missing: ", name, " ", mine.dtype(), " ", mine.shape()));
       passed_over.missing_keys.push_back(name);
       continue;
     }
     const SavedTensor& from = *found->second;
-    if (from.shape != own.shape()) {
+    if (from.shape != mine.shape()) {
       faults.push_back(
-          concat("wrong shape: ", name, ": expected ", own.shape(), ", got ", from.shape));
-    } else if (from.dtype != own.dtype() &&
-               !(is_floating(from.dtype) && is_floating(own.dtype()))) {
+          concat("wrong shape: ", name, ": expected ", mine.shape(), ", got ", from.shape));
+    } else if (from.dtype != mine.dtype() &&
+               !(is_floating(from.dtype) && is_floating(mine.dtype()))) {
       faults.push_back(
-          concat("wrong type: ", name, ": expected ", own.dtype(), ", got ", from.dtype));
+          concat("wrong type: ", name, ": expected ", mine.dtype(), ", got ", from.dtype));
     }
     given.erase(found);
   }
@@ -123,13 +128,21 @@ IncompatibleKeys check_keys(const Module& module, const std::vector<SavedTensor>
     }
     passed_over.unexpected_keys.push_back(each.name);
   }
-  if (!faults.empty()) {
-    std::string message = concat("load_state_dict: ", module.class_name(), ": ", faults.size(),
-                                 faults.size() == 1 ? " difference" : " differences");
-    for (const std::string& fault : faults) message += "\n  " + fault;
-    fail(std::move(message));
+  if (faults.empty()) return passed_over;
+  std::string message = concat("load_state_dict: ", who, ": ", faults.size(),
+                               faults.size() == 1 ? " difference" : " differences");
+  for (std::size_t i = 0; i < std::min(faults.size(), most_listed); ++i) {
+    message += "\n  " + faults[i];
   }
-  return passed_over;
+  if (faults.size() > most_listed) {
+    message += concat("\n  and ", faults.size() - most_listed, " more");
+  }
+  fail(std::move(message));
+}
+
+IncompatibleKeys check_keys(const Module& module, const std::vector<SavedTensor>& saved,
+                            bool strict) {
+  return compare_keys(module.class_name(), module.state_dict(), saved, strict);
 }
 
 IncompatibleKeys Module::load_state_dict(const NamedTensors& state, bool strict) {

@@ -127,12 +127,12 @@ TEST_CASE("a damaged, cut or missing file is an Error on all ranks, and nothing 
         },
         {concat("rank-", rank), "truncated"});
     // The last byte is an element's: only the checksum shows it. What is whole lies in rank 0's
-    // file, so all read from that one.
+    // file, so all read from that one, and one looks at all of it.
     check_refused(
         [&](const fs::path& folder) {
           change_byte(shard(folder, rank), fs::file_size(shard(folder, rank)) - 1);
         },
-        {rank == 0 ? "on all ranks" : "rank 1", concat("rank-", rank), "checksum"});
+        {concat("rank ", rank), concat("rank-", rank), "checksum"});
     // Another one that is whole.
     check_refused(
         [&](const fs::path& folder) {
@@ -406,4 +406,43 @@ TEST_CASE("what a killed save left goes with the next one") {
   CHECK(folder.entries() == 4);
   CHECK(fs::exists(shard(folder.path, 0, 8)));
   CHECK(fs::exists(folder.path / "notes.safetensors"));
+}
+
+TEST_CASE("of a folder that all see one rank looks at all bytes of a file, and at a copy its own") {
+  const Folder folder, copy;
+  constexpr std::int64_t size = 1 << 20;  // bytes, that both ranks want
+  const auto pieces_of = [](int rank) {
+    Pieces all{{ones("own", 2, rank, 1)}};
+    all.mine.push_back({"alike", {size / 4}, full({size / 4}, 1.0), std::nullopt});
+    return all;
+  };
+  two([&](const Group& group, int rank) {
+    const Pieces pieces = pieces_of(rank);
+    nn::save_sharded(folder.path, {{"pieces", pieces}}, group);
+  });
+  fs::copy(folder.path, copy.path);
+  const auto bytes_read = [] {  // by this thread
+    std::ifstream file("/proc/thread-self/io");
+    std::string name;
+    std::int64_t bytes = 0;
+    file >> name >> bytes;
+    return name == "rchar:" ? bytes : 0;
+  };
+  two([&](const Group& group, int rank) {
+    Pieces pieces = pieces_of(rank);
+    const std::int64_t before = bytes_read();
+    nn::load_sharded(folder.path, {{"pieces", pieces}}, group);
+    const double times = static_cast<double>(bytes_read() - before) / size;
+    CHECK(times < (rank == 0 ? 2.5 : 1.5));  // its elements, and once to look
+  });
+  change_byte(shard(copy.path, 0), fs::file_size(shard(copy.path, 0)) - 1);
+  two([&](const Group& group, int rank) {
+    Pieces pieces = pieces_of(rank);
+    const fs::path& mine = rank == 0 ? folder.path : copy.path;
+    const std::string error = error_of([&] {
+      nn::load_sharded(mine, {{"pieces", pieces}}, group);
+    });
+    check_has(error, "rank 1");
+    check_has(error, "checksum");
+  });
 }

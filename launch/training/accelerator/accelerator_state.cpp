@@ -65,7 +65,7 @@ void Accelerator::save_model(const PreparedModel& model, const std::string& fold
   const NamedTensors state = model.state_dict();
   std::string wrong;
   if (is_main_process()) {
-    const auto busy = group().busy();
+    const auto busy = group().busy("saves the model");
     try {
       nn::save_model_shards(folder, state, {.max_shard_size = max_shard_size});
     } catch (...) {

@@ -262,7 +262,7 @@ void Trainer::save_model(const std::string& path) {
                    : path;
   const auto whole = whole_model();
   if (!job.is_main()) return;
-  const auto busy = job.group().busy();
+  const auto busy = job.group().busy("saves the model");
   if (const auto parent = std::filesystem::path(to).parent_path(); !parent.empty())
     std::filesystem::create_directories(parent);
   nn::save_model(to, plain_);

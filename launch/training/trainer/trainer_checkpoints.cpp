@@ -99,7 +99,7 @@ void Trainer::make_checkpoints() {
 void Trainer::clear_output_dir(const std::string& resumed) const {
   std::string wrong;
   if (job.is_main()) {
-    const auto busy = job.group().busy();
+    const auto busy = job.group().busy("clears output_dir");
     try {
       std::error_code none;
       const bool own =
@@ -236,7 +236,7 @@ void Trainer::load_best_model() {
   std::string best, wrong;
   double score = 0;
   if (job.is_main()) {
-    const auto busy = job.group().busy();
+    const auto busy = job.group().busy("looks for the best model");
     try {
       const auto found = nn::CheckpointFolder(folder(), kept(args_), best_by(args_)).best();
       if (found) {

@@ -86,7 +86,7 @@ std::vector<int> balance_by_time(const comm::ProcessGroup& group, const Sequenti
                                  const Tensor& sample, int parts, double seconds) {
   std::string wrong, text;
   if (group.rank() == 0) {
-    const auto working = group.busy();
+    const auto working = group.busy("balance_by_time");
     try {
       for (const int layers : balance_by_size(profile_times(model, sample, seconds), parts)) {
         text += std::to_string(layers) + " ";

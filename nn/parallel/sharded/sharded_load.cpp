@@ -4,6 +4,8 @@
 #include <peal/nn/parallel/sharded/checkpoint_ranks.h>
 #include <peal/nn/parallel/sharded/sharded_checkpoint.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -98,21 +100,64 @@ void with_wanted(const Loading& loading, std::size_t file, F&& f) {
   }
 }
 
-SafetensorsFile open_file(const Source& source, const CheckpointIndex::File& expected) {
+// `looks`: at all of its bytes, and not at its header alone.
+SafetensorsFile open_file(const Source& source, const CheckpointIndex::File& expected, bool looks) {
   SafetensorsFile file(source.folder / expected.name);
   PEAL_CHECK(file.bytes() == expected.bytes && file.checksum() == expected.checksum, expected.name,
              ": the index has ", expected.bytes, " bytes with the checksum ", expected.checksum,
              ", and the file ", file.bytes(), " with ", file.checksum(),
              ": it is another one, or was cut short; copy the whole folder again");
-  file.check();
+  if (looks) file.check();
   return file;
 }
 
-// Of each file that this rank reads from all bytes are looked at, for its copy may be another than
-// the other ranks'; and those that nobody may read from are shared out. One after the other, as
-// there may be more than a process may have open.
-void read_pieces(std::vector<Loading>& all, const Source& source,
-                 const checkpointed::Ranks& ranks) {
+std::string bits(const std::vector<bool>& all) {
+  std::string text;
+  for (const bool each : all) text += each ? '1' : '0';
+  return text;
+}
+
+// The files that this rank opens: those that it reads from, and its share of all, for some may be
+// read by nobody.
+std::vector<bool> opened_files(const std::vector<Loading>& all, const Source& source,
+                               const checkpointed::Ranks& ranks) {
+  const auto world = static_cast<std::size_t>(ranks.world());
+  std::vector<bool> opened(source.index.files.size());
+  for (std::size_t f = 0; f < opened.size(); ++f) {
+    opened[f] = f % world == static_cast<std::size_t>(ranks.rank());
+    for (const Loading& loading : all) {
+      with_wanted(loading, f, [&](const auto&...) { opened[f] = true; });
+    }
+  }
+  return opened;
+}
+
+// Of each file that a rank opens all bytes are looked at, for its copy may be another than the
+// other ranks'. Those of one node that see the same folder see the same copy: one of them does it,
+// as of a file that all read from (rank 0's, with what is alike on all ranks) each would read all.
+// The files at whose bytes this rank looks. Collective.
+std::vector<bool> looked_at(const std::vector<bool>& opened, const Source& source,
+                            const checkpointed::Ranks& ranks) {
+  if (!ranks.group) return opened;
+  struct stat folder {};
+  std::string mine = concat(ranks.group.nodes().node[static_cast<std::size_t>(ranks.rank())]);
+  const bool is_known = ::stat(source.folder.empty() ? "." : source.folder.c_str(), &folder) == 0;
+  mine += is_known ? concat(" ", folder.st_dev, " ", folder.st_ino) : concat("r", ranks.rank());
+  const auto said = ranks.group.all_gather_object(mine + '\n' + bits(opened));
+  std::vector<bool> looks(opened.size());
+  for (std::size_t f = 0; f < opened.size(); ++f) {
+    std::vector<int> among;  // who open it there
+    for (int rank = 0; rank < ranks.world(); ++rank) {
+      const std::string& theirs = said[static_cast<std::size_t>(rank)];
+      const auto end = theirs.find('\n');
+      if (theirs.substr(0, end) == mine && theirs[end + 1 + f] == '1') among.push_back(rank);
+    }
+    looks[f] = opened[f] && among[f % among.size()] == ranks.rank();
+  }
+  return looks;
+}
+
+void make_pieces(std::vector<Loading>& all) {
   for (Loading& loading : all) {
     for (std::size_t i = 0; i < loading.saved.size(); ++i) {
       if (!loading.wanted[i]) continue;
@@ -122,14 +167,14 @@ void read_pieces(std::vector<Loading>& all, const Source& source,
       loading.pieces.emplace_back(saved.name, Tensor::empty(shape, saved.dtype, Device{}));
     }
   }
-  const auto world = static_cast<std::size_t>(ranks.world());
-  for (std::size_t f = 0; f < source.index.files.size(); ++f) {
-    bool wanted = f % world == static_cast<std::size_t>(ranks.rank());
-    for (const Loading& loading : all) {
-      with_wanted(loading, f, [&](const auto&...) { wanted = true; });
-    }
-    if (!wanted) continue;
-    const SafetensorsFile file = open_file(source, source.index.files[f]);
+}
+
+// One file after the other, as there may be more than a process may have open.
+void read_pieces(const std::vector<Loading>& all, const Source& source,
+                 const std::vector<bool>& opened, const std::vector<bool>& looks) {
+  for (std::size_t f = 0; f < opened.size(); ++f) {
+    if (!opened[f]) continue;
+    const SafetensorsFile file = open_file(source, source.index.files[f], looks[f]);
     for (const Loading& loading : all) {
       of_part(loading, [&] {
         with_wanted(loading, f,
@@ -192,6 +237,7 @@ Checkpoint load_sharded(const std::filesystem::path& folder, const std::vector<P
       "these are two checkpoints; let all ranks see one folder, or copy one to all");
   Checkpoint checkpoint;
   std::vector<Loading> all;
+  std::vector<bool> opened;
   ranks.together([&] {
     all = parts_of(source.index, parts, strict, checkpoint);
     for (Loading& loading : all) {
@@ -201,7 +247,13 @@ Checkpoint load_sharded(const std::filesystem::path& folder, const std::vector<P
         loading.wanted = loading.local.want(loading.saved);
       });
     }
-    read_pieces(all, source, ranks);
+    make_pieces(all);
+    opened = opened_files(all, source, ranks);
+    return std::string();
+  });
+  const std::vector<bool> looks = looked_at(opened, source, ranks);
+  ranks.together([&] {
+    read_pieces(all, source, opened, looks);
     return std::string();
   });
   load_unchecked(all, ranks);
