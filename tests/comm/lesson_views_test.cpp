@@ -7,6 +7,7 @@
 #include <peal/data/sampler.h>
 #include <peal/launch/tools/schedule/view/bits_json.h>
 #include <peal/launch/tools/schedule/view/failure_json.h>
+#include <peal/launch/tools/schedule/view/lines_json.h>
 #include <peal/launch/tools/schedule/view/memory_json.h>
 #include <peal/launch/tools/schedule/view/sampler_json.h>
 #include <peal/tests/errors.h>
@@ -22,6 +23,7 @@
 using namespace peal;
 using launch::bits_json;
 using launch::failure_json;
+using launch::lines_json;
 using launch::memory_json;
 using launch::MemoryViewOptions;
 using launch::sampler_json;
@@ -231,7 +233,7 @@ TEST_CASE("a page of failures has what each rank printed, of runs that have fail
 
 TEST_CASE(
     "a page of bits has sums as they are added, and says how far they are from the exact one") {
-  const json all = bits_json({.ranks = 4, .elements = 3, .steps = 8});
+  const json all = bits_json({.ranks = 4, .elements = 3, .steps = 0});
   const json& numbers = all["elements"][0];
   CHECK(numbers["inputs"][1] == json{"-100000000", std::bit_cast<std::uint32_t>(-1e8F)});
   CHECK(numbers["exact"] == json{"2", std::bit_cast<std::uint32_t>(2.0F)});
@@ -248,14 +250,47 @@ TEST_CASE(
   CHECK(lost[2] == std::bit_cast<std::uint32_t>(2.0F));
   CHECK(lost[3] == "((0 + 2) + (1 + 3))");
   CHECK(way("deterministic mode")["sums"][0][0] == "2");
-  for (const json& one : all["algorithms"]) {
-    CHECK(one["losses"].size() == 8);
-    CHECK(one["losses"][0] == way("ring")["losses"][0]);
-  }
-  CHECK(way("ring, again")["differs"] == -1);
   CHECK(way("ring, again")["sums"] == way("ring")["sums"]);
-  const json halves = bits_json({.ranks = 3, .elements = 2, .type = "bf16", .steps = 1});
+  const json halves = bits_json({.ranks = 3, .elements = 2, .type = "bf16", .steps = 0});
+  const json two = bits_json({.ranks = 2, .elements = 1, .steps = 4});
+  for (const json& one : two["algorithms"]) {
+    CHECK(one["losses"].size() == 4);
+    CHECK(one["losses"] == two["algorithms"][0]["losses"]);  // of two there is one order
+    CHECK(one["differs"] == -1);
+  }
   CHECK(halves["bits"] == 16);
   CHECK(
       contains(error_of([] { (void)bits_json({.type = "f64"}); }), "f32, f16 or bf16, got 'f64'"));
+}
+
+TEST_CASE("a page of cache lines moves what the slices of an all_reduce have to move") {
+  constexpr std::int64_t p = 4, lines = 16, slice = lines / p;
+  const json all = lines_json({.algorithm = "direct_slices", .ranks = p, .count = lines * 16});
+  CHECK(all["lines"][0] == lines);
+  // Each rank reads its slice of all others' in, and writes it to all their out.
+  const json& direct = all["algorithms"][0];
+  REQUIRE(direct["name"] == "direct_slices");
+  CHECK(direct["got"] == 2 * (p - 1) * lines);
+  CHECK(direct["lost"] == (p - 1) * lines);
+  std::int64_t got = 0, lost = 0;
+  std::vector<int> last(p * lines, -1);  // who has the lines of out
+  for (const json& touch : all["touches"]) {
+    CHECK(touch[0] < all["rows"]);
+    got += touch[5].get<std::int64_t>();
+    lost += touch[6].get<std::int64_t>();
+    const int memory = touch[1], line = touch[2], rank = touch[3], holders = touch[7];
+    if (touch[4] == 1) CHECK(holders == 1 << rank);
+    if (touch[4] == 0) CHECK((holders >> rank & 1) == 1);
+    if (memory % 4 == 1) last[static_cast<std::size_t>(memory / 4 * lines + line)] = holders;
+  }
+  CHECK(got == direct["got"]);
+  CHECK(lost == direct["lost"]);
+  for (int at = 0; at < p * lines; ++at) {
+    CHECK(last[static_cast<std::size_t>(at)] == 1 << at % lines / slice);
+  }
+  CHECK(all["signals"].size() == direct["signals"]);
+  for (const json& one : all["algorithms"]) {
+    CHECK(one["us"].is_null() == (p > all["cores"].get<std::int64_t>()));
+  }
+  CHECK(contains(error_of([] { (void)lines_json({.algorithm = "ring"}); }), "ring sends messages"));
 }

@@ -130,6 +130,9 @@ case ${2:?} in
     refuses 'all or one of killed, throws, shape, root, missing, stopped' view failure --how late --output no.html
     says 'wrote bits.html' view bits --ranks 3 --type f16 --steps 5 --output bits.html
     holds bits.html '<title>Bits: sums of 3 ranks in f16, by every all_reduce</title>' '"(2 + (1 + 0))"'
+    says 'wrote lines.html' view lines --ranks 2 --output lines.html
+    holds lines.html '<title>Cache lines: all_reduce of 256 f32 by direct_slices, 2 ranks</title>'
+    refuses 'ring sends messages' view lines ring --output no.html
     refuses 'a barrier has no sizes' view compare barrier --output no.html
     says 'ran 3 times' all_reduce ring --ranks 3 --count 300 --run measured
     says 'wrote measured.html' view trace measured --output measured.html

@@ -113,6 +113,8 @@ opens page.html 'DRIVEN stops 6 pictures 6 words 6 keys true different  labels t
 [[ $(grep -oF 'data-knows="3"' dom.html | wc -l) -eq 6 ]] || { echo 'the page does not say that all know'; exit 1; }
 "$program" view bits --elements 5 --steps 20 --output page.html
 opens page.html 'DRIVEN stops 5 pictures 5 words 5 keys true different  labels true'
+"$program" view lines staged_slices --ranks 3 --output page.html
+opens page.html 'keys true different  labels true'
 "$program" view compare all_reduce --ranks 2-8 --bytes 1K-1M --output page.html
 opens page.html 'DRIVEN stops 11 pictures 11 words 11 keys true different  labels true'
 "$program" all_reduce ring --ranks 3 --count 300 --run measured

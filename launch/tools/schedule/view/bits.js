@@ -12,8 +12,8 @@ class BitsView {
       html('figure', {}, this.figure, legend(['#8fb4e8', 'sign'], ['#f0c36d', 'exponent'], ['#6fc08a', 'fraction']),
         html('figcaption', {}, 'Dark: the bit is 1. Framed in red: not the bit of the exact sum, rounded once.')),
       html('div', { class: 'prose' }, this.heading = html('h2'), this.list),
-      html('figure', { class: 'wide' }, html('h3', {}, 'A model that is trained with these sums'), this.curves(),
-        html('figcaption', {}, `How far its loss is from that of ${data.algorithms[0].name}, step by step, from the same weights and batches, at a learning rate as large as it bears: the first difference is of a bit, and training makes it grow.`)));
+      ...(data.algorithms[0].losses.length ? [html('figure', { class: 'wide' }, html('h3', {}, 'A model that is trained with these sums'), this.curves(),
+        html('figcaption', {}, `How far its loss is from that of ${data.algorithms[0].name}, step by step, from the same weights and batches, at a learning rate as large as it bears: the first difference is of a bit, and training makes it grow.`))] : []));
   }
 
   get opening() { return 0; }

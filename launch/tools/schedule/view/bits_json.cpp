@@ -271,8 +271,8 @@ void check(const BitsViewOptions& options) {
              "view bits: --ranks: expected 2 to ", most_ranks, ", got ", options.ranks);
   PEAL_CHECK(options.elements >= 1 && options.elements <= most_elements,
              "view bits: --elements: expected 1 to ", most_elements, ", got ", options.elements);
-  PEAL_CHECK(options.steps >= 1 && options.steps <= most_steps,
-             "view bits: --steps: expected 1 to ", most_steps, ", got ", options.steps);
+  PEAL_CHECK(options.steps >= 0 && options.steps <= most_steps,
+             "view bits: --steps: expected 0 to ", most_steps, ", got ", options.steps);
 }
 
 }  // namespace
@@ -297,7 +297,9 @@ json bits_json(const BitsViewOptions& options) {
   json algorithms = json::array();
   std::vector<float> first;
   for (const Way& way : ways(entries, options.ranks)) {
-    const auto losses = trained(way.options, options.ranks, options.steps, options.seed);
+    std::vector<float> losses;
+    if (options.steps > 0)
+      losses = trained(way.options, options.ranks, options.steps, options.seed);
     if (first.empty()) first = losses;
     algorithms.push_back({{"name", way.name},
                           {"sums", sums_of(way, inputs, exact, format)},

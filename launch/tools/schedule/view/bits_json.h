@@ -19,7 +19,7 @@ struct BitsViewOptions {
   std::int64_t elements = 8;
   std::string type = "f32";  // or f16, bf16
   std::uint64_t seed = 1;
-  std::int64_t steps = 100;  // of training
+  std::int64_t steps = 100;  // of training; 0: none
 };
 
 // Of each element "inputs" by rank and "exact", [text, bits]; by algorithm "sums", [text, bits, how

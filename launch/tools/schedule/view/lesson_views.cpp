@@ -86,7 +86,20 @@ void add_bits(CommandLine& viewing, LessonOptions& options) {
   one.option("--elements", &shown.elements, "of the buffer");
   one.option("--type", &shown.type, "f32, f16 or bf16");
   one.option("--seed", &shown.seed, "of the numbers, and of the model");
-  one.option("--steps", &shown.steps, "of training");
+  one.option("--steps", &shown.steps, "of training; 0: none");
+  add_output(one, options);
+}
+
+void add_lines(CommandLine& viewing, LessonOptions& options) {
+  LinesViewOptions& shown = options.lines;
+  CommandLine& one = viewing.command(
+      "lines",
+      "shows an all_reduce in memory that ranks share, cache line by cache line: in whose caches "
+      "each is, and what moves between them",
+      [&options] { write_lesson(options, lines_json(options.lines)); });
+  one.option("algorithm", &shown.algorithm, "one that is in shared memory; default: direct_slices");
+  one.option("--ranks", &shown.ranks, "that share the memory");
+  one.option("--count", &shown.count, "elements of f32");
   add_output(one, options);
 }
 
@@ -97,6 +110,7 @@ void add_lesson_views(CommandLine& viewing, LessonOptions& options) {
   add_memory(viewing, options);
   add_failure(viewing, options);
   add_bits(viewing, options);
+  add_lines(viewing, options);
 }
 
 }  // namespace peal::launch

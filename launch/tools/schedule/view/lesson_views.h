@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pages of peal-schedule view that show no schedule, but what goes with one: who reads what of
+// The pages of peal-schedule view that show no messages, but what goes with them: who reads what of
 // the data, what each rank has in memory, who knows when that a rank has failed, what sums are bit
-// by bit. Thread safety: none; one thread adds them to its command line.
+// by bit, and in whose caches memory is that ranks share. Thread safety: none; one thread adds them
+// to its command line.
 #pragma once
 
 #include <peal/launch/command_line.h>
 #include <peal/launch/tools/schedule/view/bits_json.h>
 #include <peal/launch/tools/schedule/view/failure_json.h>
+#include <peal/launch/tools/schedule/view/lines_json.h>
 #include <peal/launch/tools/schedule/view/memory_json.h>
 #include <peal/launch/tools/schedule/view/sampler_json.h>
 
@@ -19,6 +21,7 @@ struct LessonOptions {
   MemoryViewOptions memory;
   FailureViewOptions failure;
   BitsViewOptions bits;
+  LinesViewOptions lines;
   std::string output;   // file
   std::string command;  // that asks for the page, which says so
 };

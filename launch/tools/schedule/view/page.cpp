@@ -41,6 +41,7 @@ std::string page(const nlohmann::json& data) {
       .append(memory_js)
       .append(failure_js)
       .append(bits_js)
+      .append(lines_js)
       .append(page_js);
   put(text, "@SCRIPT@", script);
   put(text, "@DATA@", inside_script(data));

@@ -13,12 +13,10 @@ namespace peal::launch {
 
 // Written by embed.cmake, of the files of these names.
 extern const std::string_view page_html, page_css, loom_js, lanes_js, pipeline_js, step_js,
-    breaker_js, compare_js, sampler_js, memory_js, failure_js, bits_js, page_js;
+    breaker_js, compare_js, sampler_js, memory_js, failure_js, bits_js, lines_js, page_js;
 
-// `data` is {"title", "command", "views": [...]}, the views made by schedule_json(),
-// pipeline_json(), step_json(), compare_json(), sampler_json(), memory_json(), failure_json() and
-// bits_json(). Error where the
-// page is larger than 1.5 MB, which a browser opens at once.
+// `data` is {"title", "command", "views": [...]}, the views made by schedule_json() and the other
+// makers of this folder. Error where the page is larger than 1.5 MB, which a browser opens at once.
 std::string page(const nlohmann::json& data);
 
 }  // namespace peal::launch

@@ -162,7 +162,7 @@ class ScheduleView {
 }
 
 const makers = { schedule: ScheduleView, pipeline: PipelineView, step: StepView, compare: CompareView,
-  sampler: SamplerView, memory: MemoryView, failure: FailureView, bits: BitsView };
+  sampler: SamplerView, memory: MemoryView, failure: FailureView, bits: BitsView, lines: LinesView };
 
 class Player {
   constructor(views) {
