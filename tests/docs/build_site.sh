@@ -8,10 +8,10 @@ root=$(realpath "${1:?usage: build_site.sh ROOT}")
 export PYTHONDONTWRITEBYTECODE=1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-if [[ -x $root/build/site/venv/bin/mkdocs ]]; then
+if cmp -s "$root"/docs/site/requirements.txt "$root"/build/site/venv/requirements.txt; then  # nothing to install
   "$root/docs/site.sh" "$folder/site"  # the reference too, or says that it is left out
 elif command -v doxygen >/dev/null; then
-  echo 'LEFT OUT: THE SITE IS NOT BUILT: docs/site.sh has not been run here, which installs mkdocs'
+  echo 'LEFT OUT: THE SITE IS NOT BUILT: docs/site.sh has not been run here, which installs its mkdocs'
   "$root/docs/reference.sh" "$folder/reference"
 else
   echo 'SKIPPED: NEITHER THE SITE NOR THE REFERENCE IS BUILT: there are neither mkdocs (docs/site.sh installs it) nor doxygen'
