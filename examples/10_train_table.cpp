@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of a table: who of the people in UCI's Adult earns more than 50,000 dollars a year?
 //
+// The book (docs/book): chapter 8, batch norm over ranks.
+//
 //   launch/tools/peal-mpirun -n 2 build/release/examples/10_train_table --data adult
 //     --num_train_epochs 5 --output_dir run --save_strategy epoch
 //   build/release/examples/10_train_table --resume_from_checkpoint run --do_train false

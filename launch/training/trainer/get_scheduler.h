@@ -20,6 +20,7 @@ namespace peal::launch {
 nn::LambdaLR get_scheduler(const std::string& name, nn::Optimizer& optimizer,
                            std::int64_t num_warmup_steps, std::int64_t num_training_steps);
 
+// transformers' names for two of them; both counts are of steps.
 inline nn::LambdaLR get_linear_schedule_with_warmup(nn::Optimizer& optimizer,
                                                     std::int64_t num_warmup_steps,
                                                     std::int64_t num_training_steps) {

@@ -140,7 +140,8 @@ class Trainer : public Loop {
   std::unique_ptr<data::DataLoader> get_train_dataloader() const;
   std::unique_ptr<data::DataLoader> get_eval_dataloader(
       const data::DatasetRef& dataset = nullptr) const;
-  // "eval_loss", "eval_NAME" of metrics, and times, over a data set, or eval_dataset.
+  // "eval_loss", "eval_NAME" of metrics, and times, over a data set, or eval_dataset. Errors: there
+  // is none, or it is empty.
   std::vector<Value> evaluate(const data::DatasetRef& dataset = nullptr,
                               const std::string& prefix = "eval");
   // What the model says of all samples, with metrics where they have labels. Error, here and above:
