@@ -141,29 +141,50 @@ struct Way {
   comm::ProcessGroup::Options options;
 };
 
-// What the group makes of it, the same bits on all ranks; and which of them are on one node.
-std::pair<std::vector<std::uint32_t>, comm::Topology> summed(
-    const Way& way, const std::vector<std::vector<Sum>>& inputs, const Format& format) {
-  std::vector<std::vector<std::uint32_t>> all(inputs.size());
-  comm::Topology nodes;
-  run_ranks(static_cast<int>(inputs.size()), way.options, [&](const comm::ProcessGroup& group) {
-    const auto rank = static_cast<std::size_t>(group.rank());
-    if (rank == 0) nodes = group.nodes();
-    std::vector<float> mine;
-    for (const Sum& one : inputs[rank]) mine.push_back(format.value(one.bits));
-    const Tensor data = Tensor::from(mine, {std::ssize(mine)}).to(format.dtype);
-    const View view = data;
-    // Who names an algorithm for all calls gets its best form, and here it is to be this one.
-    (way.entry == nullptr
-         ? group.all_reduce(data)
-         : group.run(comm::Collective::all_reduce, way.entry->name, view, view, {view.count}))
-        .wait();
-    for (const float value : data.to(DType::f32).to_vector<float>()) {
-      all[rank].push_back(format.round(value));
-    }
-  });
-  for (const auto& mine : all) PEAL_CHECK(mine == all[0], "view bits: ranks have other bits");
-  return {all[0], nodes};
+std::vector<std::uint32_t> sum_of(const Way& way, const comm::ProcessGroup& group,
+                                  const std::vector<Sum>& inputs, const Format& format) {
+  std::vector<float> mine;
+  for (const Sum& one : inputs) mine.push_back(format.value(one.bits));
+  const Tensor data = Tensor::from(mine, {std::ssize(mine)}).to(format.dtype);
+  const View view = data;
+  // Who names an algorithm for all calls gets its best form, and here it is to be this one.
+  (way.entry == nullptr
+       ? group.all_reduce(data)
+       : group.run(comm::Collective::all_reduce, way.entry->name, view, view, {view.count}))
+      .wait();
+  std::vector<std::uint32_t> bits;
+  for (const float value : data.to(DType::f32).to_vector<float>()) {
+    bits.push_back(format.round(value));
+  }
+  return bits;
+}
+
+struct Summed {
+  std::vector<std::vector<std::uint32_t>> by_way;
+  comm::Topology nodes;  // which ranks are on one
+};
+
+// What groups make of it, the same bits on all ranks.
+Summed summed(const std::vector<Way>& ways, const std::vector<std::vector<Sum>>& inputs,
+              const Format& format) {
+  std::vector<Summed> ranks(inputs.size());
+  for (Summed& one : ranks) one.by_way.resize(ways.size());
+  for (const bool deterministic : {false, true}) {
+    comm::ProcessGroup::Options options;
+    options.deterministic = deterministic;
+    run_ranks(static_cast<int>(inputs.size()), options, [&](const comm::ProcessGroup& group) {
+      const auto rank = static_cast<std::size_t>(group.rank());
+      ranks[rank].nodes = group.nodes();
+      for (std::size_t w = 0; w < ways.size(); ++w) {
+        if (ways[w].options.deterministic != deterministic) continue;
+        ranks[rank].by_way[w] = sum_of(ways[w], group, inputs[rank], format);
+      }
+    });
+  }
+  for (const Summed& one : ranks) {
+    PEAL_CHECK(one.by_way == ranks[0].by_way, "view bits: ranks have other bits");
+  }
+  return ranks[0];
 }
 
 // By chance, of sizes that differ; the first element is the one of all books.
@@ -247,9 +268,9 @@ bool rounds_each(const Way& way, const std::vector<Sum>& orders,
   return false;
 }
 
-json sums_of(const Way& way, const std::vector<std::vector<Sum>>& inputs,
-             const std::vector<std::uint32_t>& exact, const Format& format) {
-  const auto [bits, nodes] = summed(way, inputs, format);
+json sums_of(const Way& way, const std::vector<std::uint32_t>& bits, const comm::Topology& nodes,
+             const std::vector<std::vector<Sum>>& inputs, const std::vector<std::uint32_t>& exact,
+             const Format& format) {
   std::vector<Sum> orders(bits.size());
   std::string suffix;
   if (way.entry != nullptr) {
@@ -296,15 +317,19 @@ json bits_json(const BitsViewOptions& options) {
   const std::vector<comm::Entry> entries = comm::all_algorithms();
   json algorithms = json::array();
   std::vector<float> first;
-  for (const Way& way : ways(entries, options.ranks)) {
+  const std::vector<Way> all = ways(entries, options.ranks);
+  const Summed sums = summed(all, inputs, format);
+  for (std::size_t w = 0; w < all.size(); ++w) {
     std::vector<float> losses;
-    if (options.steps > 0)
-      losses = trained(way.options, options.ranks, options.steps, options.seed);
-    if (first.empty()) first = losses;
-    algorithms.push_back({{"name", way.name},
-                          {"sums", sums_of(way, inputs, exact, format)},
-                          {"losses", losses},
-                          {"differs", first_difference(first, losses)}});
+    if (options.steps > 0) {
+      losses = trained(all[w].options, options.ranks, options.steps, options.seed);
+    }
+    if (w == 0) first = losses;
+    algorithms.push_back(
+        {{"name", all[w].name},
+         {"sums", sums_of(all[w], sums.by_way[w], sums.nodes, inputs, exact, format)},
+         {"losses", losses},
+         {"differs", first_difference(first, losses)}});
   }
   return {
       {"kind", "bits"},
