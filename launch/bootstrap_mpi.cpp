@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <mutex>
 #include <stop_token>
 #include <string_view>
@@ -28,11 +30,13 @@ namespace {
 // for calls of ranks that run; to start them takes seconds on a busy machine.
 template <class F>
 int in_time(std::string_view call, F&& f) {
+  std::cout.flush();  // which _Exit() would drop
+  std::fflush(nullptr);
   using std::chrono::milliseconds;
   constexpr milliseconds least{5000};
   constexpr milliseconds longest = std::chrono::hours(24 * 365);  // of a clock that has an end
-  const milliseconds deadline =
-      std::clamp(comm::ProcessGroup::Options::from_environment().deadline, least, longest);
+  const milliseconds wanted = comm::ProcessGroup::Options::from_environment().deadline;
+  const milliseconds deadline = std::clamp(wanted, least, longest);
   std::mutex mutex;
   std::condition_variable_any sleeps;
   std::jthread watch;
@@ -44,8 +48,9 @@ int in_time(std::string_view call, F&& f) {
       if (stop.stop_requested()) return;
       log_error("[launch] ", call, " has not come back for ",
                 std::chrono::duration<double>(deadline).count(),
-                " s (PEAL_TIMEOUT): it waits for all ranks, of which one has not come to it, "
-                "stands still (SIGSTOP), or cannot be reached");
+                wanted < least ? " s (the least; PEAL_TIMEOUT is shorter)" : " s (PEAL_TIMEOUT)",
+                ": it waits for all ranks, of which one has not come to it (does it work before it "
+                "makes its Job?), stands still (SIGSTOP), or cannot be reached");
       std::_Exit(1);
     });
   } catch (const std::system_error&) {  // there is no thread to be had: without it, then

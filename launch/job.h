@@ -37,8 +37,11 @@ class RanksByStore;
 
 class Job {
  public:
-  // Error where the environment and MPI disagree (check_world), or the build has no MPI but the
-  // environment says that there are several ranks.
+  // Waits for all ranks. One that comes later than PEAL_TIMEOUT (600 s) after another, since it
+  // worked before or its launcher is slow, is an Error; where MPI starts, the end of the process
+  // with 1, as MPI cannot be left. So make the Job first, and work within it (rank0_first(),
+  // busy()). Error also where the environment and MPI disagree (check_world), or the build has no
+  // MPI but the environment says that there are several ranks.
   Job();
   // As the rank that it is in `group`, of ranks that a process has started as its threads or its
   // children (spawn.h). Ops get their share of the cores.

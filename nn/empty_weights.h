@@ -21,9 +21,11 @@
 // What is loaded into a parameter gives it memory, and no value is made for nothing. load_model()
 // and nn::load_sharded(), of a checkpoint in one file, too, give it that which they have read into.
 // Buffers have memory always, and so have parameters that a constructor computes, or that it is
-// given. Other wrappers make all values when they wrap; a Pipe those of its own stages. Whoever
-// reads a parameter before is an Error that names it; names, shapes and sizes are there (`peal
-// estimate-memory` needs no more). Thread safety: a scope is its thread's; as of Module.
+// given. Other wrappers make all values when they wrap; a Pipe those of its own stages. Tensors
+// made in the scope that are no module's get theirs from materialize(tensor), or where they are
+// read in it. Whoever reads a parameter before is an Error that names it; names, shapes and sizes
+// are there (`peal estimate-memory` needs no more). Thread safety: a scope is its thread's; as of
+// Module.
 #pragma once
 
 #include <peal/autograd/core/deferred.h>

@@ -122,6 +122,7 @@ void save_model_shards(const fs::path& folder, const NamedTensors& state,
   PEAL_CHECK(options.max_shard_size > 0,
              "save_model_shards: expected a max_shard_size above 0, got ", options.max_shard_size);
   const auto shards = in_shards(state, options.max_shard_size);
+  for (const auto& [name, tensor] : state) tensor.raw();  // Error before what is there is touched
   fs::create_directories(folder);
   fs::remove(folder / index_file);
   std::set<std::string> names;

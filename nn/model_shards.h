@@ -29,6 +29,7 @@ struct ShardOptions {
 
 // Makes the folder. "model.safetensors" where one file is enough, else
 // "model-00001-of-00003.safetensors" and so on with their index; of earlier ones none is left.
+// Error, before anything is touched, where a tensor has no values (nn/empty_weights.h).
 void save_model_shards(const std::filesystem::path& folder, const Module& model,
                        const ShardOptions& options = {});
 // Of a model's state, as where the model is in pieces.

@@ -63,12 +63,15 @@ void read_early(const StorageRef& storage) {
   PEAL_CHECK(values, "storage: its ", storage->bytes(),
              " bytes are dropped; regain() them before use");
   if (context().defer_init) return make(storage);
-  const std::string who =
-      values->name.empty() ? concat("a tensor of ", storage->bytes(), " bytes") : values->name;
-  fail(concat(who,
-              " has no values yet: it was made within init_empty_weights() or a DeferInit; call "
-              "nn::materialize_module() of the model, wrap it (FullyShardedDataParallel makes its "
-              "values unit by unit) or load a checkpoint into it before values are used"));
+  const bool known = !values->name.empty();
+  fail(concat(known ? values->name : concat("a tensor of ", storage->bytes(), " bytes"),
+              " has no values yet: it was made within init_empty_weights() or a DeferInit; ",
+              known ? "call nn::materialize_module() of the model, wrap it "
+                      "(FullyShardedDataParallel makes its values unit by unit) or load a "
+                      "checkpoint into it before values are used"
+                    : "it is no parameter of a module, so neither a wrapper nor a checkpoint gives "
+                      "it any: let add_buffer() have it, call materialize(tensor), or make it "
+                      "outside of the scope"));
 }
 
 Tensor without_values(std::size_t bytes, const Shape& shape, DType dtype, Device device,
@@ -82,6 +85,22 @@ Tensor without_values(std::size_t bytes, const Shape& shape, DType dtype, Device
 
 bool is_all_of_it(const Tensor& x) {
   return bytes_wanted(x.shape(), x.dtype()) == x.storage()->bytes();
+}
+
+// What is copied within one storage is there when its turn comes.
+bool defer_copy_within(const Tensor& to, const Tensor& from) {
+  if (is_all_of_it(to)) return true;  // onto itself
+  return defer_write(
+      to, [at = from.body().at, shape = from.shape(), dtype = from.dtype()](const Tensor& x) {
+        x.copy_(looking_at(x.storage(), at, shape, dtype));
+      });
+}
+
+// A list that keeps a list that keeps others, several times each: making them would take twice as
+// long with each copy. And for each part of a tensor the whole of it would be made.
+bool is_long_to_make(const Tensor& to, const Tensor& from) {
+  return from.storage()->deferred()->copies ||
+         (to.storage()->deferred()->copies && !is_all_of_it(from));
 }
 
 }  // namespace
@@ -119,21 +138,28 @@ Tensor deferred_tensor(const Shape& shape, DType dtype, Device device, Fill fill
 bool defer_write(const Tensor& x, Fill fill) {
   const std::shared_ptr<DeferredValues>& values = x.storage()->deferred();
   if (!values) return false;
-  if (is_all_of_it(x)) values->writes.clear();  // nobody will have seen them
+  if (is_all_of_it(x)) {  // nobody will have seen them
+    values->writes.clear();
+    values->copies = false;
+  }
   values->writes.push_back({x.body().at, x.shape(), x.dtype(), std::move(fill)});
   return true;
 }
 
 bool defer_copy(const Tensor& to, const Tensor& from) {
   if (!is_deferred(to)) return false;
+  if (to.storage() == from.storage()) return defer_copy_within(to, from);
+  if (is_deferred(from) && is_long_to_make(to, from)) materialize(from);
   if (is_deferred(from)) {
-    return defer_write(
+    defer_write(
         to, [values = unwritten_copy(from)](const Tensor& x) { x.copy_(materialized(values)); });
+    if (!is_all_of_it(to)) to.storage()->deferred()->copies = true;
+    return true;
   }
-  if (is_all_of_it(to)) {  // what would be made is overwritten
-    from.raw();            // Error where it cannot be read
+  if (is_all_of_it(to)) {    // what would be made is overwritten
+    from.raw();              // Error where it cannot be read
+    to.storage()->regain();  // may throw: then it is as before
     to.storage()->set_deferred(nullptr);
-    to.storage()->regain();
   } else {
     materialize(to);
   }

@@ -15,11 +15,12 @@
 //   materialize(weight);                     // as if there had been no scope
 //
 // Written down is what makes and starts parameters: empty, zeros, ones, full, uniform, rand, randn,
-// fill_, zero_, uniform_, normal_, nn::init, and copy_ of what has no values either. Within the
-// scope all else makes the values of what it reads, which stay then: constructors do what they do
-// without it, with less memory saved where they compute. After it a read is an Error by name, and
-// what is copied into such a tensor gives it memory. Models: nn/empty_weights.h. Thread safety: as
-// of Tensor; a scope is its thread's.
+// fill_, zero_, uniform_, normal_, nn::init, and copy_ of what has no values either. Between
+// tensors that are copied together from parts of others copy_ makes the values: lists of lists of
+// lists would take too long. Within the scope all else makes the values of what it reads, which
+// stay then: constructors do what they do without it, with less memory saved where they compute.
+// After it a read is an Error by name, and what is copied into such a tensor gives it memory.
+// Models: nn/empty_weights.h. Thread safety: as of Tensor; a scope is its thread's.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -77,7 +78,8 @@ struct DeferredValues {
     Fill fill;
   };
   std::vector<Write> writes;
-  std::string name;  // the parameter's, for messages
+  bool copies = false;  // of others into parts of it, each with the list of what it is copied from
+  std::string name;     // the parameter's, for messages
 };
 
 }  // namespace peal

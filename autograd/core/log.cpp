@@ -59,6 +59,12 @@ struct ToldHere {
     std::uint64_t words;
     std::shared_ptr<ToldWarnings> table;
     std::size_t times = 1;  // that people know of
+
+    void tell_if_repeated() {
+      const ToldWarnings::Times said = table->times(words);
+      if (said.times > times) write_log_line(text + in_brackets(said));
+      times = std::max(times, said.times);
+    }
   };
   static constexpr std::size_t most_lines = 1000;
   ForkMark mark;
@@ -101,17 +107,18 @@ void share_told_warnings(const std::shared_ptr<ToldWarnings>& with) {
 void part_told_warnings(const std::shared_ptr<ToldWarnings>& with) {
   ToldHere& here = told_here();
   const std::lock_guard lock(here.mutex);
+  std::erase_if(here.lines, [&](ToldHere::Line& line) {  // whose memory goes with it
+    if (line.table != with) return false;
+    line.tell_if_repeated();
+    return true;
+  });
   std::erase(here.tables, with);
 }
 
 void tell_repeated_warnings() {
   ToldHere& here = told_here();
   const std::lock_guard lock(here.mutex);
-  for (ToldHere::Line& line : here.lines) {
-    const ToldWarnings::Times said = line.table->times(line.words);
-    if (said.times > line.times) write_log_line(line.text + in_brackets(said));
-    line.times = std::max(line.times, said.times);
-  }
+  for (ToldHere::Line& line : here.lines) line.tell_if_repeated();
 }
 
 void forget_told_warnings() {

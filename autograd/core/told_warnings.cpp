@@ -13,8 +13,12 @@ bool ToldWarnings::say(std::uint64_t words, int rank) {
     Place& place = place_[(words + i) % places];
     std::uint64_t found = 0;
     if (!place.words.compare_exchange_strong(found, words) && found != words) continue;
-    if (rank >= 0 && rank < most_ranks) {
-      place.ranks[rank / bits].fetch_or(std::uint64_t{1} << rank % bits);
+    if (rank >= 0) {
+      // Of more ranks than there are bits for none is named.
+      if (rank >= most_ranks)
+        place.beyond.store(1);
+      else
+        place.ranks[rank / bits].fetch_or(std::uint64_t{1} << rank % bits);
     }
     return place.times.fetch_add(1) == 0;
   }
@@ -30,7 +34,7 @@ ToldWarnings::Times ToldWarnings::times(std::uint64_t words) const {
     if (found == 0) break;
     if (found != words) continue;
     said.times = place.times.load();
-    for (int rank = 0; rank < most_ranks; ++rank) {
+    for (int rank = 0; rank < most_ranks && place.beyond.load() == 0; ++rank) {
       if ((place.ranks[rank / bits].load() >> rank % bits & 1) != 0) said.ranks.push_back(rank);
     }
     break;

@@ -37,6 +37,7 @@ class ToldWarnings {
     std::atomic<std::uint64_t> words;  // 0: none yet
     std::atomic<std::uint64_t> times;
     std::atomic<std::uint64_t> ranks[most_ranks / bits];
+    std::atomic<std::uint64_t> beyond;  // 1: one of most_ranks or above has said it
   };
   Place place_[places];
 };

@@ -207,7 +207,7 @@ bool same(nn::Module& a, nn::Module& b) {
 
 void going_on() {
   namespace fs = std::filesystem;
-  const fs::path path = "build/checkpoints";
+  const fs::path path = "build/book-checkpoints";
   fs::remove_all(path);
   nn::CheckpointFolder folder(path, 2);
 

@@ -7,6 +7,7 @@
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/tape.h>
 #include <peal/comm/schedule/mix.h>
+#include <peal/nn/empty_weights.h>
 #include <peal/nn/parallel/data_parallel.h>
 #include <peal/nn/parallel/replicas.h>
 
@@ -150,6 +151,7 @@ DataParallel::DataParallel(Module module, std::vector<Device> devices,
     PEAL_CHECK(tensor.device() == devices[0], "[data parallel] ", name, " is on ", tensor.device(),
                ", not on the first device, ", devices[0], "; move the module there first");
   }
+  materialize_module(*this);
   replicas_->devices = std::move(devices);
   replicas_->modules.push_back(static_cast<const Module&>(*this));
   for (std::size_t r = 1; r < replicas_->devices.size(); ++r) {

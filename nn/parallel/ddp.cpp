@@ -55,6 +55,8 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
   comm::agree_unless(group, "[ddp] the model", nn::describe(planned, members.list(), options),
                      obstacle, "build the same model with the same options on every rank");
   try {  // from here on the model is changed
+    // Of those, too, that it leaves alone.
+    make_values(group, plain.named_parameters(), "ddp");
     if (options.mixed_precision.buffer_dtype) {
       convert_buffers(members.list().buffers, *options.mixed_precision.buffer_dtype);
     }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/deferred.h>
+#include <peal/autograd/core/error.h>
 #include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/any_rank.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/make_equal.h>
 
 #include <cstring>
+#include <exception>
 #include <vector>
 
 namespace peal::nn {
@@ -39,8 +42,24 @@ std::array<std::uint64_t, 2> digest_of(const Tensor& tensor) {
   return comm::digest({static_cast<const char*>(here.raw()), here.view().bytes()});
 }
 
+void make_values(const comm::ProcessGroup& group, const NamedTensors& tensors,
+                 std::string_view who) {
+  std::string_view name;
+  try {
+    for (const auto& each : tensors) {
+      name = each.first;
+      materialize(each.second);
+    }
+  } catch (const std::exception& error) {
+    if (group.world() == 1) throw;
+    group.check();  // where another was first, its words are everybody's
+    fail_everywhere(
+        group, concat(name, ", which was made empty, cannot get its values: ", error.what()), who);
+  }
+}
+
 void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors) {
-  for (const auto& [name, tensor] : tensors) materialize(tensor);
+  make_values(group, tensors, "model");
   if (group.world() == 1 || tensors.empty()) return;
   const std::vector<bool> differs = differing(group, tensors);
   std::vector<View> list;

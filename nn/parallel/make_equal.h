@@ -9,11 +9,17 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace peal::nn {
 
-// Collective. Every rank's tensors become rank 0's; those that have no values yet get theirs first
-// (autograd/core/deferred.h). Only those that are not equal already, on all ranks, are written, on
+// Gives memory and values to tensors that have none yet (autograd/core/deferred.h). Where this rank
+// cannot, all ranks get the Error "[who] rank R: ...": the others wait for it in a collective.
+void make_values(const comm::ProcessGroup& group, const NamedTensors& tensors,
+                 std::string_view who);
+
+// Collective. Every rank's tensors become rank 0's; those that have no values yet get theirs first.
+// Only those that are not equal already, on all ranks, are written, on
 // all ranks: what was made from the others, an optimizer's masters say, stays valid. REQUIRES:
 // tensors of the same names, shapes and types on all ranks.
 void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors);

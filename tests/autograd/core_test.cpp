@@ -290,4 +290,7 @@ TEST_CASE("of more warnings than there are places all are told") {
   CHECK(table->times(5).ranks == std::vector<int>{0, 1});
   CHECK(table->say(999, 0));  // which had no place
   CHECK(table->times(999).times == 0);
+  CHECK_FALSE(table->say(5, 300));  // beyond those of whom it is known which
+  CHECK(table->times(5).times == 3);
+  CHECK(table->times(5).ranks.empty());
 }

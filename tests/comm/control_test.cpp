@@ -27,6 +27,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <peal/tests/nameless_files.h>
 #include "failing_run.h"
 
 using namespace peal;
@@ -142,6 +143,7 @@ TEST_CASE("of many that poison at once one wins, and its message is whole") {
 }
 
 TEST_CASE("a board takes another name where one is taken, and removes only its own") {
+  peal::testing::nameless_refusal = EOPNOTSUPP;
   names_taken = 3;
   const auto board = shared_board(1);
   CHECK(names_taken == 0);
@@ -150,6 +152,7 @@ TEST_CASE("a board takes another name where one is taken, and removes only its o
   names_taken = 1000;
   CHECK(contains(error_of([] { (void)shared_board(1); }), "File exists"));
   names_taken = 0;
+  peal::testing::nameless_refusal = 0;
 }
 
 TEST_CASE("groups within a group watch processes through the same descriptors") {

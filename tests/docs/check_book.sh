@@ -14,6 +14,10 @@ build=$(cd "${2:?$usage}" && pwd)
 update=${3-}
 [[ -z $update || $update == --update ]] || { echo "$usage" >&2; exit 2; }
 
+# What the caller has set is not the book's.
+unset "${!PEAL_@}"
+export PEAL_TUNING=0 PEAL_CONFIG=none PEAL_LOG=info OMP_NUM_THREADS=1
+
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder"/run/{build,docs/pictures}

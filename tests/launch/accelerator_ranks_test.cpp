@@ -144,3 +144,39 @@ TEST_CASE("a run that goes on from a saved state is the one that did not stop") 
     CHECK(resumed[0] == resumed[1]);
   }
 }
+
+TEST_CASE("ranks with different numbers of batches go on in the same epoch") {
+  // Of five batches rank 0 has three and rank 1 two, after which the state is saved.
+  const Folder folder;
+  const std::string file = folder.path / "after_2";
+  const auto run = [&](bool goes_on) {
+    return on_ranks(2, [&](launch::Job& job) {
+      launch::Accelerator accelerator(job, {.even_batches = false});
+      Regression net;
+      data::DataLoader loader(line(20), {.batch_size = 4, .shuffle = true, .seed = 3});
+      auto [training, model] = accelerator.prepare(loader, net);
+      if (goes_on) {
+        accelerator.load_state(file);
+        CHECK(training.epoch() == 0);
+        accelerator.skip_first_batches(training, 2);
+      }
+      Numbers seen;
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        std::int64_t batches = 0;
+        for (const data::Batch& batch : training) {
+          ++batches;
+          if (epoch > 0 || goes_on || batches > 2) {
+            for (const double each : batch.y.to_vector<double>()) seen.push_back(each);
+          }
+          if (epoch == 0 && batches == 2 && !goes_on) accelerator.save_state(file);
+        }
+      }
+      CHECK(training.epoch() == 2);
+      return seen;
+    });
+  };
+  const auto whole = run(false);
+  CHECK(whole[0].size() == 16);
+  CHECK(whole[1].size() == 8);
+  CHECK(run(true) == whole);
+}

@@ -200,17 +200,73 @@ TEST_CASE("what is asked for wrongly is an Error on all ranks") {
           launch::Accelerator accelerator(job);
           Regression net, other;
           nn::SGD sgd(other.parameters(), {.lr = 1});
-          accelerator.prepare(net, sgd);
+          static_cast<void>(accelerator.prepare(net, sgd));
         }).find("none of a prepared model's") != std::string::npos);
   CHECK(failure_of(2, [](launch::Job& job) {
           launch::Accelerator accelerator(job, {.strategy = "zero2"});
           Regression net;
-          accelerator.prepare(net);
+          static_cast<void>(accelerator.prepare(net));
         }).find("the one optimizer that trains it") != std::string::npos);
   CHECK(failure_of(2, [](launch::Job& job) {
           launch::Accelerator accelerator(job);
           const data::BatchPlan plan = [](std::int64_t) { return data::Batches{{0, 1}, {2}}; };
           data::DataLoader loader(line(4), plan);
-          accelerator.prepare(loader);
+          static_cast<void>(accelerator.prepare(loader));
         }).find("a loader by a plan does not say which of the 2 ranks") != std::string::npos);
+}
+
+TEST_CASE("what one rank's second backward of a step cannot be is an Error on all ranks") {
+  for (const bool by_samples : {true, false}) {
+    CAPTURE(by_samples);
+    const auto errors = on_ranks(2, [&](launch::Job& job) {
+      launch::Accelerator accelerator(job);
+      Regression net;
+      auto model = accelerator.prepare(net);
+      const Tensor x = zeros({1, 1}, DType::f64);
+      accelerator.backward(sum(model(x)));
+      std::string error = "no Error";
+      try {
+        const bool is_odd = job.rank() == 1;
+        const Tensor loss = sum(model(x));
+        accelerator.backward(is_odd && !by_samples ? loss.detach() : loss,
+                             is_odd && by_samples ? -1 : 1);
+      } catch (const Error& thrown) {
+        error = thrown.what();
+      }
+      return error;
+    });
+    for (const std::string& each : errors) {
+      CHECK(each.find("[accelerator] backward") != std::string::npos);
+      CHECK(each.find("rank 1: expected a loss that goes through the model") !=
+            std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a second backward in the turn that ends a step of several batches is an Error") {
+  const auto run = [](int world, const char* strategy, bool twice) {
+    return failure_of(world, [&](launch::Job& job) {
+      launch::Accelerator accelerator(
+          job, {.gradient_accumulation_steps = 2, .strategy = strategy});
+      Regression net;
+      nn::SGD sgd(net.parameters(), {.lr = 0.1});
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      const Tensor x = zeros({1, 1}, DType::f64);
+      for (int batch = 0; batch < 4; ++batch) {
+        const auto turn = accelerator.accumulate(model);
+        accelerator.backward(sum(model(x)));
+        if (twice) accelerator.backward(sum(model(x)));
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+    });
+  };
+  for (const int world : {1, 2}) {
+    for (const char* strategy : {"ddp", "fsdp"}) {
+      CAPTURE(world);
+      CAPTURE(strategy);
+      CHECK(run(world, strategy, false) == "no Error");
+      CHECK(run(world, strategy, true).find("add the losses of a batch up") != std::string::npos);
+    }
+  }
 }

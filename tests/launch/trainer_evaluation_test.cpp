@@ -12,6 +12,7 @@
 #include "trainer_program.h"
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,34 @@ TEST_CASE("evaluations and predictions have each sample once, in order") {
         CHECK(judged[2].value == doctest::Approx(judged[1].value));
         CHECK(judged[3] == launch::Value("eval_samples", size));
       }
+    });
+  }
+}
+
+TEST_CASE("a set without labels is predicted from, and no metric asks for them") {
+  struct Unlabelled : Numbered {
+    using Numbered::Numbered;
+    data::Batch get(std::span<const std::int64_t> indices) const override {
+      return {Numbered::get(indices).x, {}};
+    }
+  };
+  for (const int world : {1, 2}) {
+    comm::run_ranks(world, [](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      int asked = 0;
+      launch::Trainer trainer(job, small_net(), quiet(),
+                              {.compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
+                               .compute_metrics_of_all = [&](const launch::PredictionOutput&) {
+                                 ++asked;
+                                 return std::vector<launch::Value>{};
+                               }});
+      const launch::PredictionOutput found = trainer.predict(std::make_shared<Unlabelled>(7));
+      CHECK(found.predictions.size(0) == 7);
+      CHECK(!found.label_ids.defined());
+      CHECK(found.metrics[0].name == "test_runtime");
+      CHECK(asked == 0);
+      trainer.evaluate(std::make_shared<Numbered>(7));
+      CHECK(asked == 1);
     });
   }
 }

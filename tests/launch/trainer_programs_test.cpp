@@ -106,7 +106,10 @@ TEST_CASE("loaders of one's own are learnt from and judged with") {
                      data::LoaderOptions{.batch_size = 3, .shard = job.place(), .exact = true});
                },
            .forward = forward_with(0, &seen)});
-      CHECK(trainer.train().global_step == 6 / job.world());
+      const launch::TrainOutput output = trainer.train();
+      CHECK(output.global_step == 6 / job.world());
+      CHECK(output.metrics[1].name == "train_samples_per_second");
+      CHECK(output.metrics[1].value > 0);
       CHECK(judged == 1);
       CHECK(static_cast<int>(seen.all.size()) == 12 / job.world());
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One process on several threads: how a batch is cut, that gradients are those of the whole, what
 // becomes of buffers, modes and random numbers, and how it differs from DDP.
+#include <peal/nn/empty_weights.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/data_parallel.h>
@@ -324,4 +325,14 @@ TEST_CASE("inputs that cannot be cut alike, and methods of other classes, are re
               parallel.call(&Other::twice, ones({4, 2}));
             }),
             "and the method of another class");
+}
+
+TEST_CASE("a module that was made empty gets its values") {
+  const Slope slope = [] {
+    const auto empty = nn::init_empty_weights();
+    return Slope();
+  }();
+  REQUIRE(is_deferred(slope.w));
+  nn::DataParallel parallel = over(2, slope);
+  CHECK(parallel(Tensor::from<float>({3, 5}, {2})).to_vector<float>() == std::vector<float>{3, 5});
 }

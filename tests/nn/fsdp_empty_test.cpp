@@ -2,11 +2,14 @@
 // FSDP of a model that is made without memory for its parameters: that it is the one that it would
 // have been, however it is cut, and that no rank ever has the whole.
 #include <peal/autograd/core/allocator.h>
+#include <peal/autograd/core/error.h>
 #include <peal/nn/empty_weights.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/nn/parallel/outer_step.h>
 #include <peal/nn/parallel/pipeline/pipe.h>
 #include <peal/nn/parallel/sharded/sharded_checkpoint.h>
+#include <peal/nn/parallel/tensor/tensor_parallel.h>
 #include <peal/tests/folder.h>
 
 #include <cstring>
@@ -18,11 +21,22 @@ using namespace peal::testing;
 
 namespace {
 
-struct Normed : nn::Module {
+struct NormBetween : nn::Module {
   nn::Linear in = add("in", nn::Linear(3, 5));
   nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(5));
   nn::Linear out = add("out", nn::Linear(5, 2));
   Tensor forward(const Tensor& x) override { return out(norm(in(x))); }
+};
+
+struct Roomless : nn::Module {  // rank 1 cannot make it
+  explicit Roomless(int rank)
+      : weight(add_parameter("weight",
+                             deferred_tensor({2}, DType::f32, Device{}, [rank](const Tensor& x) {
+                               PEAL_CHECK(rank != 1, "there is no room for it");
+                               x.zero_();
+                             }))) {}
+  Tensor forward(const Tensor& x) override { return x * weight; }
+  Tensor weight;
 };
 
 template <class F>
@@ -33,7 +47,7 @@ auto made_empty(F make) {
 
 nn::GPT gpt_of_seed(std::uint64_t seed) {
   manual_seed(seed);
-  return small_gpt();
+  return make_gpt();
 }
 
 void check_same_bits(const NamedTensors& a, const NamedTensors& b) {
@@ -105,11 +119,11 @@ TEST_CASE("a model made empty trains as one that was there, with buffers and in 
   ranks(3, [](const Group& group, int rank) {
     const auto make = [] {
       manual_seed(9);
-      Normed model;
+      NormBetween model;
       model.to(DType::f64);
       return model;
     };
-    Normed later = made_empty(make), there = make();
+    NormBetween later = made_empty(make), there = make();
     CHECK(later.norm.running_var.to_vector<double>() == std::vector<double>(5, 1.0));
     FSDP cut(later, group, {.wrap = nn::wrap_by_type({"Linear"})});
     FSDP expected(there, group, {.wrap = nn::wrap_by_type({"Linear"})});
@@ -144,13 +158,13 @@ TEST_CASE("no rank has more than its part and a unit while an empty model is mad
 TEST_CASE("where rank 0 has values and the others none all get those") {
   ranks(3, [](const Group& group, int rank) {
     const nn::GPT loaded = gpt_of_seed(77);
-    nn::GPT model = rank == 0 ? gpt_of_seed(77) : made_empty(small_gpt);
+    nn::GPT model = rank == 0 ? gpt_of_seed(77) : made_empty(make_gpt);
     const FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"GptBlock"})});
     check_same_bits(fsdp.state_dict(), loaded.state_dict());
   });
   ranks(2, [](const Group& group, int rank) {
     const nn::GPT loaded = gpt_of_seed(77);
-    nn::GPT model = rank == 0 ? gpt_of_seed(77) : made_empty(small_gpt);
+    nn::GPT model = rank == 0 ? gpt_of_seed(77) : made_empty(make_gpt);
     const DDP ddp(model, group);
     check_same_bits(model.state_dict(), loaded.state_dict());
   });
@@ -180,13 +194,43 @@ TEST_CASE("modules that are left alone get each rank's own values") {
   two([](const Group& group, int rank) {
     const auto make = [&] {
       manual_seed(rank == 0 ? 3 : 4);
-      return Normed();
+      return NormBetween();
     };
-    const Normed there = make();
-    Normed later = made_empty(make);
+    const NormBetween there = make();
+    NormBetween later = made_empty(make);
     const FSDP fsdp(later, group, {.ignored_modules = {"out"}});
     CHECK(later.out.weight.to_vector<float>() == there.out.weight.to_vector<float>());
+    NormBetween again = made_empty(make);
+    const DDP ddp(again, group, {.ignored = {"out.weight", "out.bias"}});
+    CHECK(nn::empty_parameters(again).empty());
+    CHECK(again.out.weight.to_vector<float>() == there.out.weight.to_vector<float>());
   });
+}
+
+TEST_CASE("a rank that cannot make its values tells the others, whichever the wrapper") {
+  using Wrap = std::function<void(const Roomless& model, const Group& group)>;
+  const std::vector<Wrap> wraps{
+      [](const Roomless& model, const Group& group) { const DDP ddp(model, group); },
+      [](const Roomless& model, const Group& group) { const FSDP fsdp(model, group, {}); },
+      [](const Roomless& model, const Group& group) { const nn::TensorParallel tp(model, group); },
+      [](const Roomless& model, const Group& group) {
+        const nn::DiLoCo outer(group, model.parameters(), {.sync_every = 2});
+      },
+      [](const Roomless& model, const Group& group) {
+        const nn::Pipe pipe(group, nn::Sequential(nn::Linear(2, 2), model),
+                            {.micro_batches = 2, .balance = {1, 1}});
+        group.barrier().wait();  // rank 0 has made what is its own
+      }};
+  for (std::size_t i = 0; i < wraps.size(); ++i) {
+    const std::string all = failure([&](const Group& group, int rank) {
+      CAPTURE(i);
+      const std::string words = error_of([&] { wraps[i](Roomless(rank), group); });
+      check_has(words, "rank 1: ");
+      check_has(words, "which was made empty, cannot get its values: ");
+      check_has(words, "there is no room for it");
+    });
+    check_has(all, "there is no room for it");
+  }
 }
 
 TEST_CASE("a sharded checkpoint is loaded into an empty model, plain or cut") {
@@ -198,18 +242,18 @@ TEST_CASE("a sharded checkpoint is loaded into an empty model, plain or cut") {
       const FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"GptBlock"})});
       nn::save_sharded(folder.path / "cut", {{"model", fsdp}}, group);
     }
-    nn::GPT plain = made_empty(small_gpt), cut = made_empty(small_gpt);
+    nn::GPT plain = made_empty(make_gpt), cut = made_empty(make_gpt);
     nn::load_sharded(folder.path / "cut", {{"model", plain}}, group);
     check_same_bits(plain.state_dict(), saved.state_dict());
     FSDP fsdp(cut, group, {.wrap = nn::wrap_by_type({"GptBlock"})});
     nn::load_sharded(folder.path / "cut", {{"model", fsdp}}, group);
     check_same_bits(fsdp.state_dict(), saved.state_dict());
   });
-  nn::GPT alone = made_empty(small_gpt);
+  nn::GPT alone = made_empty(make_gpt);
   nn::load_sharded(folder.path / "cut", {{"model", alone}});
   check_same_bits(alone.state_dict(), gpt_of_seed(21).state_dict());
   nn::save(folder.path / "one.safetensors", {{"model", alone}});
-  nn::GPT again = made_empty(small_gpt), third = made_empty(small_gpt);
+  nn::GPT again = made_empty(make_gpt), third = made_empty(make_gpt);
   nn::load(folder.path / "one.safetensors", {{"model", again}});
   nn::load_model(folder.path / "one.safetensors", third);
   check_same_bits(again.state_dict(), alone.state_dict());

@@ -120,7 +120,7 @@ class Accelerator {
   // and options. Collective. Errors, on all ranks: as of the wrappers; what they
   // give differs; a loader by a plan, or by a sampler of another world, of several ranks.
   template <class... T>
-  auto prepare(T&&... given) {
+  [[nodiscard]] auto prepare(T&&... given) {
     Preparing all;
     (note<T>(all, given), ...);
     Prepared made = prepare_all(all);
@@ -187,7 +187,8 @@ class Accelerator {
   // The batch's loss, a mean over its samples: those of the batch that a prepared loader gave last,
   // or as many as are named. Gradients of backwards outside of accumulate(), without zero_grad()
   // between them, add up ("zero2" excepted), so who accumulates by hand divides losses by the
-  // number of batches; in a turn, and under no_sync(), that is done here. Where models are several,
+  // number of batches; in a turn, and under no_sync(), that is done here, once, so a second backward
+  // in the turn that ends a step of several batches is an Error. Where models are several,
   // and the turn is not of one of them, each batch of a step counts alike instead; naming a number
   // is an Error then, and so is, with fp16, a backward of a model whose gradients were clipped and
   // then neither stepped with nor zeroed.

@@ -80,9 +80,13 @@ void Accelerator::load_state(const std::string& from) {
   const std::string found = find_resume(job_, from.empty() ? project_folder() : from);
   const Checkpoints checkpoints(job_, parts(), {});
   saves_ = checkpoints.resume(found).step + 1;
-  // Saved after an epoch's last batch, and before the loop has ended: the next one comes.
+  // Saved after an epoch's last batch, and before the loop has ended: the next one comes, on all
+  // ranks when none of them has a batch left.
   for (PreparedLoader& each : loaders_) {
-    if (each.body()->in_epoch > 0 && !each.has_next()) each.set_epoch(each.epoch() + 1);
+    if (each.loader().plan() || each.loader().sampler()) continue;
+    const Tensor left = Tensor::scalar(each.left(), Device{});
+    group().all_reduce(left, comm::ReduceOp::max, "batches left of a loader").wait();
+    if (left.item<std::int64_t>() == 0) each.set_epoch(each.epoch() + 1);
   }
 }
 

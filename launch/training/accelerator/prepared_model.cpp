@@ -4,6 +4,7 @@
 #include <peal/autograd/ops/gradients.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
+#include <peal/comm/group/agree.h>
 #include <peal/launch/training/accelerator/prepared_model.h>
 #include <peal/nn/optim/clip_grad.h>
 
@@ -39,6 +40,12 @@ std::vector<Tensor> gradients_of(const NamedTensors& parameters) {
     }
   }
   return all;
+}
+
+// Also where it is of a piece that has no elements, so that all ranks say the same.
+bool has_gradient(const NamedTensors& parameters) {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const auto& each) { return each.second.grad().defined(); });
 }
 
 // Of FullyShardedDataParallel, which averages over ranks, and of a rank's own model. A loss
@@ -80,17 +87,33 @@ void backward_by_samples(ModelBody& body, const Tensor& loss, double samples) {
 // without zero_grad(). All ranks have them then.
 bool adds_to_averaged(const ModelBody& body) {
   if (!body.averaged || body.local > 0 || state_of(body)->uneven != nullptr) return false;
-  return std::get_if<DDP>(&body.wrapper) != nullptr &&
-         std::any_of(body.before.begin(), body.before.end(),
-                     [](const auto& each) { return each.second.grad().defined(); });
+  return std::get_if<DDP>(&body.wrapper) != nullptr && has_gradient(body.before);
+}
+
+// The turn's step was made of a group of several batches, by whose number it is divided.
+void check_not_divided(const ModelBody& body) {
+  const auto state = state_of(body);
+  PEAL_CHECK(state->turn.group <= 1 || !state->turn.step,
+             "[accelerator] backward: the second one in the turn that ends a step of several "
+             "batches, which are divided by already; add the losses of a batch up, and call it "
+             "once");
 }
 
 // What is there is as it shall be, and the average over ranks of a loss that is weighed before.
 void add_by_samples(const ModelBody& body, const Tensor& loss, double samples) {
   const auto& group = state_of(body)->group;
-  const Tensor total = Tensor::scalar(samples, Device{});
+  const bool fits = samples >= 0 && std::isfinite(samples) && loss.requires_grad();
+  const Tensor total = Tensor::scalar(fits ? samples : std::nan(""), Device{});
   group.all_reduce(total, comm::ReduceOp::sum, "samples of a backward").wait();
   const double all = total.item<double>();
+  if (!std::isfinite(all)) {  // on all ranks alike
+    const std::string wrong =
+        concat("expected a loss that goes through the model, and a number of samples, 0 or more; "
+               "got ",
+               loss.requires_grad() ? "" : "one that does not, and ", samples);
+    comm::agree_unless(group, "[accelerator] backward", "", fits ? "" : wrong, "");
+    fail("[accelerator] backward: the samples of all ranks have an infinite sum");
+  }
   times(loss, all == 0 ? 0 : samples * group.world() / all).backward();
 }
 
@@ -139,12 +162,18 @@ std::shared_ptr<void> PreparedModel::no_sync() {
 void PreparedModel::backward(const Tensor& loss, double samples) {
   ModelBody& body = *prepared_;
   if (ddp() != nullptr && body.apart == 0) {
-    if (adds_to_averaged(body)) return add_by_samples(body, loss, samples);
+    if (adds_to_averaged(body)) {
+      check_not_divided(body);
+      return add_by_samples(body, loss, samples);
+    }
     body.averaged = body.local == 0;
     return ddp()->backward(loss, samples);
   }
   // Gradients that were given up count no longer.
   if (fsdp() == nullptr && gradients_of(body.before).empty()) body.backwards = 0;
+  if (body.backwards == 0 && has_gradient(fsdp() ? fsdp()->local_parameters() : body.before)) {
+    check_not_divided(body);
+  }
   backward_by_samples(body, loss, samples);
 }
 

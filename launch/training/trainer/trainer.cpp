@@ -245,7 +245,7 @@ TrainOutput Trainer::train() {
   const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
   const auto updates = static_cast<double>(state_.global_step - before);
   const double samples =
-      (state_.epoch - epochs_before) * static_cast<double>(options_.train_dataset->size());
+      (state_.epoch - epochs_before) * static_cast<double>(train_loader_->dataset().size());
   TrainOutput output{.global_step = state_.global_step, .training_loss = steps_->losses.of_all()};
   output.metrics = {{"train_runtime", seconds},
                     {"train_samples_per_second", samples / seconds},

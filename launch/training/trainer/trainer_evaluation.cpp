@@ -114,7 +114,7 @@ std::vector<Value> Trainer::judge(data::DataLoader& loader, const std::string& p
     judged.all.predictions = gather_in_order(job.group(), judged.outputs, judged.places);
     judged.all.label_ids = gather_in_order(job.group(), judged.labels, judged.places);
   }
-  if (options_.compute_metrics_of_all) {
+  if (options_.compute_metrics_of_all && judged.all.label_ids.defined()) {
     for (const Value& each : options_.compute_metrics_of_all(judged.all))
       found.push_back({prefix + "_" + each.name, each.value});
   }

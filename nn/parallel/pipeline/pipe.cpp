@@ -2,8 +2,8 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/ops/concatenate.h>
 #include <peal/comm/group/agree.h>
-#include <peal/nn/empty_weights.h>
 #include <peal/nn/parallel/clip_over_ranks.h>
+#include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/pipeline/parcel.h>
 #include <peal/nn/parallel/pipeline/pipe.h>
 #include <peal/nn/parallel/pipeline/pipe_step.h>
@@ -110,7 +110,8 @@ Pipe::Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& option
     }
   }
   local_ = Sequential(own);
-  materialize_module(local_);  // of a model that was made empty nobody needs the rest
+  // Of a model that was made empty nobody needs the rest.
+  make_values(group_, local_.named_parameters(), "pipe");
   make_ties_equal();
 }
 

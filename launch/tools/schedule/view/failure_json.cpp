@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -133,9 +135,14 @@ class Stage {
   std::vector<json> play(const Failure& failure) {
     std::vector<pid_t> ranks;
     for (int rank = 0; rank < options_.ranks; ++rank) {
-      const pid_t child = ::fork();
-      PEAL_CHECK(child >= 0, "view failure: cannot start a process");
+      const pid_t parent = ::getpid(), child = ::fork();
+      if (child < 0) {
+        end(ranks);
+        fail("view failure: cannot start a process");
+      }
       if (child == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // which one that is stopped hears, too
+        if (::getppid() != parent) ::_exit(1);
         quiet(rank);
         in_child(failure, rank);
         ::_exit(0);
@@ -149,6 +156,10 @@ class Stage {
   }
 
  private:
+  static void end(const std::vector<pid_t>& ranks) {
+    for (const pid_t rank : ranks) ::kill(rank, SIGKILL);
+    for (const pid_t rank : ranks) ::waitpid(rank, nullptr, 0);
+  }
   int victim() const { return options_.ranks / 2; }
   std::filesystem::path file(int rank) const { return folder_ / fmt::format("rank-{}", rank); }
 
@@ -211,13 +222,16 @@ class Stage {
 };
 
 // Times since the victim's failure; the last call before it and all behind it.
-json from_failure(std::vector<json> ranks) {
-  std::int64_t zero = 0;
+json from_failure(std::vector<json> ranks, const FailureViewOptions& options) {
+  std::optional<std::int64_t> failed;
   for (const json& rank : ranks) {
     for (const json& one : rank) {
-      if (one[1] == "fails") zero = one[0];
+      if (one[1] == "fails") failed = one[0];
     }
   }
+  PEAL_CHECK(failed, "view failure: the ranks had not come so far after the deadline of ",
+             options.deadline_ms, " ms: give a longer one (--deadline)");
+  const std::int64_t zero = *failed;
   json all = json::array();
   for (json& rank : ranks) {
     for (json& one : rank) one[0] = one[0].get<std::int64_t>() - zero;
@@ -242,7 +256,7 @@ json failure_json(const FailureViewOptions& options) {
     Stage stage(options);
     shown.push_back({{"name", failure.name},
                      {"says", failure.says},
-                     {"ranks", from_failure(stage.play(failure))}});
+                     {"ranks", from_failure(stage.play(failure), options)}});
   }
   PEAL_CHECK(!shown.empty(), "view failure: --how: expected all or one of ", known, ", got '",
              options.how, "'");
