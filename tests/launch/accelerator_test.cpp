@@ -237,8 +237,7 @@ TEST_CASE("what one rank's second backward of a step cannot be is an Error on al
     });
     for (const std::string& each : errors) {
       CHECK(each.find("[accelerator] backward") != std::string::npos);
-      CHECK(each.find("rank 1: expected a loss that goes through the model") !=
-            std::string::npos);
+      CHECK(each.find("rank 1: expected a loss that goes through the model") != std::string::npos);
     }
   }
 }
@@ -246,8 +245,8 @@ TEST_CASE("what one rank's second backward of a step cannot be is an Error on al
 TEST_CASE("a second backward in the turn that ends a step of several batches is an Error") {
   const auto run = [](int world, const char* strategy, bool twice) {
     return failure_of(world, [&](launch::Job& job) {
-      launch::Accelerator accelerator(
-          job, {.gradient_accumulation_steps = 2, .strategy = strategy});
+      launch::Accelerator accelerator(job,
+                                      {.gradient_accumulation_steps = 2, .strategy = strategy});
       Regression net;
       nn::SGD sgd(net.parameters(), {.lr = 0.1});
       auto [model, optimizer] = accelerator.prepare(net, sgd);

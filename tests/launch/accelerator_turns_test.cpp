@@ -352,7 +352,8 @@ TEST_CASE(
         CHECK(!nn::CheckpointFile(file).has("model_1"));
         CHECK(nn::CheckpointFile(file).has("loader_1"));  // beside that of the test
         CHECK(!nn::CheckpointFile(file).has("loader_2"));
-        check_has(testing::error_of([&] { static_cast<void>(accelerator.prepare(net, sgd)); }), "prepared already");
+        check_has(testing::error_of([&] { static_cast<void>(accelerator.prepare(net, sgd)); }),
+                  "prepared already");
       }
       CHECK(test.size() == 2);
       return 0;

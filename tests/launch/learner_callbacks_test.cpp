@@ -7,6 +7,7 @@
 #include <peal/launch/training/learner/learner.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/loss.h>
+#include <peal/nn/optim/rprop.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/ddp.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
@@ -278,6 +279,12 @@ TEST_CASE("a fit has weight decay and an optimizer of its own where it asks for 
   CHECK(learner.optimizer.get() == made);
   learner.fit(1, 1e-3, {.reset_opt = true});
   CHECK(decays() == std::vector<double>{0, 0.3});
+  launch::Learner without(job, {&training}, net,
+                          {.loss = nn::CrossEntropyLoss{},
+                           .optimizer = launch::optimizer_of<nn::Rprop>(nn::RpropOptions{})});
+  without.fit(1);
+  testing::check_has(testing::error_of([&] { without.fit(1, 1e-3, {.wd = 0.2}); }),
+                     "the optimizer has no weight_decay");
   // Any norm is one: it decays with nobody, and learns where others are frozen.
   launch::Learner frozen(job, {&training}, net,
                          {.loss = nn::CrossEntropyLoss{}, .groups = {{"0", "1"}, {"2"}}});

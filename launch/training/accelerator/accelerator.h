@@ -187,11 +187,10 @@ class Accelerator {
   // The batch's loss, a mean over its samples: those of the batch that a prepared loader gave last,
   // or as many as are named. Gradients of backwards outside of accumulate(), without zero_grad()
   // between them, add up ("zero2" excepted), so who accumulates by hand divides losses by the
-  // number of batches; in a turn, and under no_sync(), that is done here, once, so a second backward
-  // in the turn that ends a step of several batches is an Error. Where models are several,
-  // and the turn is not of one of them, each batch of a step counts alike instead; naming a number
-  // is an Error then, and so is, with fp16, a backward of a model whose gradients were clipped and
-  // then neither stepped with nor zeroed.
+  // number of batches; in a turn, and under no_sync(), that is done here, where a step ends: once.
+  // Where models are several, and the turn is not of one of them, each batch of a step counts alike
+  // instead. Errors: a number named then; a second one in the turn that ends a step of several;
+  // with fp16, one of a model whose gradients were clipped and neither stepped with nor zeroed.
   void backward(const Tensor& loss);
   void backward(const Tensor& loss, double samples);
 

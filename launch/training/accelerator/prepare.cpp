@@ -108,7 +108,7 @@ void check_loaders(const Preparing& given, Place here) {
 
 // All ranks have let go of the same. Optimizers and schedulers may be gone, and are not looked at.
 void Accelerator::forget_unheld() {
-  if (state_->uneven != nullptr) return;  // it has parts of them
+  if (state_->uneven != nullptr) return;          // it has parts of them
   std::vector<std::weak_ptr<ModelBody>> trained;  // by those that nobody can step any more
   std::erase_if(state_->optimizers, [&](const auto& each) {
     if (each.use_count() > 1) return false;

@@ -107,10 +107,10 @@ void add_by_samples(const ModelBody& body, const Tensor& loss, double samples) {
   group.all_reduce(total, comm::ReduceOp::sum, "samples of a backward").wait();
   const double all = total.item<double>();
   if (!std::isfinite(all)) {  // on all ranks alike
-    const std::string wrong =
-        concat("expected a loss that goes through the model, and a number of samples, 0 or more; "
-               "got ",
-               loss.requires_grad() ? "" : "one that does not, and ", samples);
+    const std::string wrong = concat(
+        "expected a loss that goes through the model, and a number of samples, 0 or more; "
+        "got ",
+        loss.requires_grad() ? "" : "one that does not, and ", samples);
     comm::agree_unless(group, "[accelerator] backward", "", fits ? "" : wrong, "");
     fail("[accelerator] backward: the samples of all ranks have an infinite sum");
   }

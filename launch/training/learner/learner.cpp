@@ -87,13 +87,15 @@ void Learner::create_optimizer() {
   PEAL_CHECK(optimizer && optimizer->group_count() == all.size(),
              "[launch] learner: the optimizer must have a group for each of the ", all.size(),
              " that it is made of");
-  set_decay(0, false);
+  if (optimizer->has_setting("weight_decay")) set_decay(0, false);
   if (options_.wd) set_decay(*options_.wd, true);
 }
 
 // Of the groups that decay, or of the others.
 void Learner::set_decay(double wd, bool of_decaying) {
-  if (!optimizer->has_setting("weight_decay")) return;
+  PEAL_CHECK(optimizer->has_setting("weight_decay"), "[launch] learner: wd ", wd,
+             ": the optimizer has no weight_decay; leave wd out, or "
+             "take one that has");
   for (std::size_t g = 0; g < decays_.size(); ++g) {
     if (decays_[g] == of_decaying) optimizer->set_setting("weight_decay", wd, g);
   }

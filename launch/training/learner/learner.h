@@ -108,8 +108,9 @@ class Learner : public Loop {
   // parameter out or name one twice.
   Learner(Job& job, Loaders loaders, nn::Module model, LearnerOptions options);
 
-  // Trains at one rate; what `fit` has is of this training alone. Errors, here and below: fewer
-  // than 1 epoch, no training loader, and a pct_start outside of [0, 1].
+  // Trains at one rate; callbacks of `fit` are of this training alone. Errors, here and below:
+  // fewer than 1 epoch, no training loader, a pct_start outside of [0, 1], and a wd of an optimizer
+  // without weight_decay.
   void fit(int epochs, std::optional<Rates> lr = {}, const FitOptions& fit = {});
   // The rate rises to lr_max and falls by cosines, the momentum the other way (source: Smith 2018,
   // arXiv 1803.09820).
