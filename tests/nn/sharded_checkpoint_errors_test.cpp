@@ -433,7 +433,7 @@ TEST_CASE("of a folder that all see one rank looks at all bytes of a file, and a
     const std::int64_t before = bytes_read();
     nn::load_sharded(folder.path, {{"pieces", pieces}}, group);
     const double times = static_cast<double>(bytes_read() - before) / size;
-    CHECK(times < (rank == 0 ? 2.5 : 1.5));  // its elements, and once to look
+    CHECK(times < (rank == 0 ? 2.5 : 1.5));                  // its elements, and once to look
     if (before > 0) CHECK(times > (rank == 0 ? 1.9 : 0.9));  // where the system counts
   });
   change_byte(shard(copy.path, 0), fs::file_size(shard(copy.path, 0)) - 1);
