@@ -17,7 +17,7 @@ using testing::error_of;
 
 namespace {
 
-Tensor leaf(double value) { return full({2}, value, DType::f64).set_requires_grad(); }
+Tensor pair_of(double value) { return full({2}, value, DType::f64).set_requires_grad(); }
 
 using Body = std::function<Tensor(const Tensor&)>;
 
@@ -40,7 +40,7 @@ Tensor again(const Body& f, const Tensor& x) {
 }  // namespace
 
 TEST_CASE("an inner backward has the outer one's number and callbacks") {
-  const Tensor stem = leaf(2), body = leaf(3), head = leaf(5);
+  const Tensor stem = pair_of(2), body = pair_of(3), head = pair_of(5);
   std::set<std::uint64_t> numbers;
   std::string order;
   for (const auto& [name, w] : {std::pair{'s', stem}, {'b', body}, {'h', head}}) {
@@ -59,7 +59,7 @@ TEST_CASE("an inner backward has the outer one's number and callbacks") {
 }
 
 TEST_CASE("a leaf of both graphs is complete once, when the outer one's part has come too") {
-  const Tensor x = leaf(1), w = leaf(3);
+  const Tensor x = pair_of(1), w = pair_of(3);
   std::vector<double> seen;
   w.grad_slot().add_hook([&](const Tensor& grad) { seen.push_back(grad.to_vector<double>()[0]); });
   // w's use in front is older than `again`, so its gradient comes last.
@@ -68,7 +68,7 @@ TEST_CASE("a leaf of both graphs is complete once, when the outer one's part has
 }
 
 TEST_CASE("an inner backward that fails leaves the outer one's counts as they were") {
-  const Tensor x = leaf(1), w = leaf(3);
+  const Tensor x = pair_of(1), w = pair_of(3);
   int completed = 0;
   w.grad_slot().add_hook([&](const Tensor&) { ++completed; });
   const auto fragile = [&](const Tensor& in) {
@@ -89,7 +89,7 @@ TEST_CASE("an inner backward that fails leaves the outer one's counts as they we
 }
 
 TEST_CASE("a backward through a graph that one is walking is an error") {
-  const Tensor x = leaf(1);
+  const Tensor x = pair_of(1);
   const Tensor y = x * 2.0;
   std::string error;
   x.grad_slot().add_hook(
@@ -101,7 +101,7 @@ TEST_CASE("a backward through a graph that one is walking is an error") {
 TEST_CASE("no two backwards have one number, on whichever thread") {
   std::vector<std::uint64_t> numbers(3);
   const auto run = [&](std::size_t i) {
-    const Tensor x = leaf(1);
+    const Tensor x = pair_of(1);
     x.grad_slot().add_hook([&numbers, i](const Tensor&) { numbers[i] = backward_number(); });
     sum(x).backward();
   };
@@ -112,7 +112,7 @@ TEST_CASE("no two backwards have one number, on whichever thread") {
 }
 
 TEST_CASE("leaves_of names every leaf once, and no other") {
-  const Tensor a = leaf(1), b = leaf(2), unused = leaf(3);
+  const Tensor a = pair_of(1), b = pair_of(2), unused = pair_of(3);
   const Tensor y = a * b + a, z = a.detach() * 2.0;
   const auto leaves = leaves_of(std::vector{y, a, z});
   REQUIRE(leaves.size() == 2);
