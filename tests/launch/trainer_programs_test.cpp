@@ -44,14 +44,9 @@ std::string newest_content(const std::filesystem::path& folder) {
   return content_of(nn::CheckpointFolder(folder).latest().value());
 }
 
-// What a training of two ranks ends with that one of them ends.
-std::string error_on_ranks(const std::function<void(launch::Job&)>& f) {
-  return error_of([&] {
-    comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
-      launch::Job job(group);
-      f(job);
-    });
-  });
+// It ends so on each of two ranks.
+void check_errors(const std::function<void(launch::Job&)>& f, const std::string& part) {
+  for (const std::string& error : errors_of(2, f)) check_has(error, part);
 }
 
 }  // namespace
@@ -169,8 +164,8 @@ TEST_CASE("what a checkpoint is of no use without lies beside it, and not where 
                              }});
     trainer.train();
   };
-  check_has(error_on_ranks([&](launch::Job& job) { train(job, "a", true); }),
-            "[trainer] save_processing: rank 0: no words");
+  check_errors([&](launch::Job& job) { train(job, "a", true); },
+               "[trainer] save_processing: rank 0: no words");
   CHECK(nn::CheckpointFolder(folder.path / "run").files().empty());
   comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
     launch::Job job(group);
@@ -238,15 +233,16 @@ TEST_CASE("a wish to save where there is no folder is an error") {
       control.should_save = trainer.job.is_main();
     }
   };
-  check_has(error_on_ranks([](launch::Job& job) {
-              auto arguments = quiet();
-              arguments.output_dir.clear();
-              launch::Trainer(job, small_net(), arguments,
-                              {.train_dataset = std::make_shared<Numbered>(16),
-                               .callbacks = {std::make_shared<Save>()}})
-                  .train();
-            }),
-            "should_save: a checkpoint needs a folder, and there is none");
+  check_errors(
+      [](launch::Job& job) {
+        auto arguments = quiet();
+        arguments.output_dir.clear();
+        launch::Trainer(job, small_net(), arguments,
+                        {.train_dataset = std::make_shared<Numbered>(16),
+                         .callbacks = {std::make_shared<Save>()}})
+            .train();
+      },
+      "should_save: a checkpoint needs a folder, and there is none");
 }
 
 TEST_CASE("an exported run has what another program needs to train the same") {
@@ -280,12 +276,13 @@ TEST_CASE("an exported run has what another program needs to train the same") {
     for (std::size_t step = 0; step < 4; ++step)
       CHECK(rates[2 * step] == doctest::Approx(0.1 - 0.025 * static_cast<double>(step)));
   }
-  check_has(error_on_ranks([&](launch::Job& two) {
-              launch::Trainer(two, small_net(), arguments,
-                              {.train_dataset = set,
-                               .callbacks = {std::make_shared<launch::ExportRun>(file + "2")}})
-                  .train();
-            }),
-            "expected a run of one rank, got one of 2");
+  check_errors(
+      [&](launch::Job& two) {
+        launch::Trainer(
+            two, small_net(), arguments,
+            {.train_dataset = set, .callbacks = {std::make_shared<launch::ExportRun>(file + "2")}})
+            .train();
+      },
+      "expected a run of one rank, got one of 2");
   CHECK(!std::filesystem::exists(file + "2"));
 }
