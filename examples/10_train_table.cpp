@@ -76,9 +76,10 @@ int main(int argc, char** argv) {
     const std::filesystem::path here(data);
     std::optional<data::Table> train;
     if (arguments.do_train) train = read_people(here / "adult.data", job);
+    if (!train) arguments.resume_from_checkpoint = launch::checkpoint_to_judge(job, arguments);
     const data::TableStatistics statistics =
         train ? data::statistics_of(*train, adult::columns)
-              : data::load_statistics(beside(launch::checkpoint_to_judge(job, arguments)));
+              : data::load_statistics(beside(arguments.resume_from_checkpoint));
     const auto test =
         data::encoded(read_people(train ? here / "adult.test" : here, job), statistics);
     const auto learnt = train ? data::encoded(*train, statistics) : nullptr;

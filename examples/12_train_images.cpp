@@ -128,6 +128,7 @@ bool has_folders(const fs::path& path) {
 
 void judge(launch::Job& job, launch::TrainingArguments arguments, const std::string& data) {
   const std::string model = launch::checkpoint_to_judge(job, arguments);
+  arguments.resume_from_checkpoint = model;  // this one, if a training saves another meanwhile
   const auto classes = classes_of(launch::setting_in(model, "classes"));
   const std::int64_t size = std::stoll(launch::setting_in(model, "size"));
   const bool are_sorted = has_folders(data);

@@ -31,11 +31,11 @@ class DeviceMesh {
   DeviceMesh(const ProcessGroup& group, std::vector<int> shape,
              std::vector<std::string> names = {});
 
-  // How many dimensions there are, how many ranks along each, and their names; in that order.
+  // How many dimensions there are.
   int ndim() const { return static_cast<int>(dims_.size()); }
   // How many ranks are in it, and along a dimension; Error for a name that it has not.
-  int size() const;                       // ranks in it
-  int size(std::string_view name) const;  // along a dimension
+  int size() const;
+  int size(std::string_view name) const;
   // Ranks along each dimension, and its name.
   std::vector<int> shape() const;
   std::vector<std::string> mesh_dim_names() const;

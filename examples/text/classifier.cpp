@@ -99,7 +99,6 @@ void classifier(launch::Job& job, Options& o) {
       .settings = {{"classes", fmt::format("{}", fmt::join(classes, "\n"))},
                    {"unfreeze", std::to_string(o.unfreeze)}}};
   if (unknown) {
-    o.run.per_device_eval_batch_size = 1;  // in their order
     launch::Trainer trainer(job, net, o.run, options);
     trainer.load_model();
     const auto found = trainer.predict(options.eval_dataset);

@@ -19,9 +19,9 @@ void make_values(const comm::ProcessGroup& group, const NamedTensors& tensors,
                  std::string_view who);
 
 // Collective. Every rank's tensors become rank 0's; those that have no values yet get theirs first.
-// Only those that are not equal already, on all ranks, are written, on
-// all ranks: what was made from the others, an optimizer's masters say, stays valid. REQUIRES:
-// tensors of the same names, shapes and types on all ranks.
+// Only those that are not equal already, on all ranks, are written, on all ranks: what was made
+// from the others, an optimizer's masters say, stays valid. REQUIRES: tensors of the same names,
+// shapes and types on all ranks.
 void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors);
 
 // Of a tensor's bytes, wherever it lies (comm::digest).

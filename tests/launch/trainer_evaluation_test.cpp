@@ -2,7 +2,9 @@
 // What the Trainer finds and keeps: evaluations, predictions, the best model, logs; and what it
 // refuses.
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
+#include <peal/data/text/text_set.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
@@ -64,6 +66,35 @@ TEST_CASE("evaluations and predictions have each sample once, in order") {
         CHECK(judged[2].value == doctest::Approx(judged[1].value));
         CHECK(judged[3] == launch::Value("eval_samples", size));
       }
+    });
+  }
+}
+
+TEST_CASE("texts that a batch puts in another order are predicted in theirs") {
+  std::vector<data::TokenIds> texts;
+  std::vector<std::int64_t> classes;
+  std::vector<float> numbers;
+  for (std::int64_t k = 0; k < 7; ++k) {
+    texts.emplace_back(static_cast<std::size_t>(k % 2 == 0 ? 2 + k : 1), 10 + k);
+    classes.push_back(k % 3);
+    numbers.push_back(static_cast<float>(10 + k));
+  }
+  const auto set = std::make_shared<data::TextSet>(texts, classes, data::pad_parts(2));
+  for (const int world : {1, 2}) {
+    comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      auto arguments = quiet();
+      arguments.per_device_eval_batch_size = 3;
+      launch::TrainerOptions options;
+      // The largest token of a text says which one it is.
+      options.forward = [](nn::Module&, const data::Batch& batch) {
+        const Tensor largest = cast(amax(batch.x, {1}), DType::f32);
+        return stack({largest, largest * 0.0, largest * 0.0}, 1);
+      };
+      launch::Trainer trainer(job, small_net(), arguments, options);
+      const auto found = trainer.predict(set);
+      CHECK(select(found.predictions, 1, 0).to_vector<float>() == numbers);
+      CHECK(found.label_ids.to_vector<std::int64_t>() == classes);
     });
   }
 }

@@ -6,6 +6,7 @@
 #include <peal/launch/training/across_processes.h>
 #include <peal/launch/training/learner/learner.h>
 #include <peal/launch/training/learner/predictions.h>
+#include <peal/launch/training/places_of_rows.h>
 
 #include <memory>
 #include <string_view>
@@ -16,28 +17,6 @@ namespace {
 // On the CPU, and in f32 where it was computed in low precision.
 Tensor kept(const Tensor& x) {
   return (is_low_precision(x.dtype()) ? cast(x, DType::f32) : x).detach().to(Device{});
-}
-
-// Where the rows of the batch under way belong: with an "order", row r is sample order[r] of it.
-std::vector<std::int64_t> places_of_rows(const data::DataLoader& loader, const data::Batch& batch,
-                                         std::int64_t before) {
-  std::vector<std::int64_t> of_samples;
-  if (loader.plan()) {
-    for (std::int64_t k = 0; k < batch.size(); ++k) of_samples.push_back(before + k);
-  } else {
-    of_samples = loader.places();
-  }
-  PEAL_CHECK(std::ssize(of_samples) == batch.size(), "[launch] learner: get_preds: a batch of ",
-             batch.size(), " samples has ", of_samples.size(), " places");
-  for (const auto& [name, tensor] : batch.more) {
-    if (name != "order") continue;
-    std::vector<std::int64_t> of_rows;
-    for (const std::int64_t sample : tensor.to(Device{}).to_vector<std::int64_t>()) {
-      of_rows.push_back(of_samples.at(static_cast<std::size_t>(sample)));
-    }
-    return of_rows;
-  }
-  return of_samples;
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Trainer's evaluations and predictions.
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/launch/training/across_processes.h>
+#include <peal/launch/training/places_of_rows.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
 #include <peal/launch/training/trainer/updates.h>
 
@@ -23,8 +25,7 @@ struct Trainer::Judged : Callback {
       items += here;
     }
     // As of a model that is prepared, so that a judgement is the same before a training and in it.
-    const DType made = loop.output.dtype();
-    if (made == DType::bf16 || made == DType::f16) loop.output = cast(loop.output, DType::f32);
+    if (is_low_precision(loop.output.dtype())) loop.output = cast(loop.output, DType::f32);
     if (loop.batch.y.defined()) {
       for (const NamedMetric& each : trainer.options_.compute_metrics)
         each.metric->update(loop.output, loop.batch.y);
@@ -33,7 +34,8 @@ struct Trainer::Judged : Callback {
     if (!keeps) return;
     outputs.push_back(loop.output.detach().to(Device{}));
     if (loop.batch.y.defined()) labels.push_back(loop.batch.y.to(Device{}));
-    for (const std::int64_t place : loader->places()) places.push_back(place);
+    const auto mine = places_of_rows(*loader, loop.batch, std::ssize(places));
+    places.insert(places.end(), mine.begin(), mine.end());
   }
 
   Trainer& trainer;

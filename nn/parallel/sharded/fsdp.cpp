@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/comm/group/agree.h>
@@ -159,14 +158,14 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
     }
     std::uint64_t tag = 1;
     comm::mix(tag, group.sequence());
-    for (const auto& [name, tensor] : plain.named_parameters()) {
-      if (is_among(ignored, name)) materialize(tensor);
+    NamedTensors left_alone;
+    for (const auto& each : plain.named_parameters()) {
+      if (is_among(ignored, each.first)) left_alone.push_back(each);
     }
+    make_values(group, left_alone, "fsdp");
     state_ = std::make_shared<State>(plain, options, members, std::move(outline), std::move(units),
                                      std::move(groups), tag);
-    for (const auto& [name, tensor] : plain.named_parameters()) {
-      if (is_among(ignored, name)) state_->ignored.emplace_back(name, tensor);
-    }
+    state_->ignored = std::move(left_alone);
     for (std::size_t u = 0; u < state_->plan.size(); ++u) {
       Module module = plain.get_submodule(state_->plan[u].path);
       auto ids = State::hook(state_, module, static_cast<int>(u));

@@ -49,14 +49,20 @@ std::uint32_t bits_of(T value) {
   }
 }
 
+// Rounded to odd, so that rounding it once more, to 16 bits, is as rounding once.
+float sticky(long double exact) {
+  const auto near = static_cast<float>(exact);
+  if (near == exact || (std::bit_cast<std::uint32_t>(near) & 1) != 0) return near;
+  return std::nextafter(near, near < exact ? INFINITY : -INFINITY);
+}
+
 Format format_named(const std::string& name) {
   if (name == "f32") {
     return {DType::f32, 32, 8, [](long double exact) { return bits_of(static_cast<float>(exact)); },
             [](std::uint32_t bits) { return std::bit_cast<float>(bits); }};
   }
   if (name == "f16") {
-    return {DType::f16, 16, 5,
-            [](long double exact) { return bits_of(Half(static_cast<float>(exact))); },
+    return {DType::f16, 16, 5, [](long double exact) { return bits_of(Half(sticky(exact))); },
             [](std::uint32_t bits) {
               Half value;
               value.bits = static_cast<std::uint16_t>(bits);
@@ -64,8 +70,7 @@ Format format_named(const std::string& name) {
             }};
   }
   PEAL_CHECK(name == "bf16", "view bits: --type: expected f32, f16 or bf16, got '", name, "'");
-  return {DType::bf16, 16, 8,
-          [](long double exact) { return bits_of(BFloat16(static_cast<float>(exact))); },
+  return {DType::bf16, 16, 8, [](long double exact) { return bits_of(BFloat16(sticky(exact))); },
           [](std::uint32_t bits) {
             BFloat16 value;
             value.bits = static_cast<std::uint16_t>(bits);
