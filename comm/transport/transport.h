@@ -108,13 +108,17 @@ class DeviceQueue {
   virtual void check() = 0;
 };
 
+// Whether every rank says so. Collective over the ranks of the group, on the CPU's side.
+using EveryRank = std::function<bool(bool mine)>;
+
 // Memory that the library below knows.
 class SymmetricMemory {
  public:
   virtual ~SymmetricMemory() = default;
-  // Zeroed memory of the device that needs no copies of its own; null where there is no such thing.
-  // The same calls in the same order on all ranks.
-  virtual StorageRef allocate(std::size_t bytes) = 0;
+  // Zeroed memory of the device that needs no copies of its own; null, then on all ranks, where one
+  // of them has no such thing: of memory that some ranks' libraries know and others' do not, they
+  // promise nothing. The same calls in the same order on all ranks, who agree by `every`.
+  virtual StorageRef allocate(std::size_t bytes, const EveryRank& every) = 0;
 };
 
 class Transport {

@@ -99,7 +99,7 @@ TEST_CASE("the transport: what stands before another has the parts of that other
     bool has(const comm::NativeCall&) const override { return true; }
     comm::Ticket start(const comm::NativeCall&) override { return 0; }
     bool scales(const comm::NativeCall&) const override { return true; }
-    StorageRef allocate(std::size_t) override { return nullptr; }
+    StorageRef allocate(std::size_t, const comm::EveryRank&) override { return nullptr; }
     comm::NativeCollectives* native() override { return this; }
     comm::SymmetricMemory* memory() override { return this; }
   };

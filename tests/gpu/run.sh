@@ -18,7 +18,7 @@ if [[ ${1-} == --packed ]]; then
   shift 2
 fi
 out=$(mkdir -p "${1:-build/gpu-run}" && cd "${1:-build/gpu-run}" && pwd)
-stages=${PEAL_GPU_STAGES:-probe tests ipc-2 ranks-ipc-2 ranks-nccl-2 bench failures bandwidth profile mps sanitizer \
+stages=${PEAL_GPU_STAGES:-probe tests ipc-2 ranks-ipc-2 ranks-nccl-2 bench failures bandwidth bandwidth-nccl profile mps sanitizer \
   ranks-mpi-2 ipc-3 ranks-ipc-3 ranks-nccl-3 train}
 seconds=${PEAL_GPU_SECONDS:-540}
 python=$(command -v python3 || echo python3)
@@ -156,6 +156,17 @@ bandwidth() {
   timeout "$limit" launch/tools/peal-mpirun -n 2 "$(program all_reduce_perf)" --device cuda -b 1K -e 64M -f 4 -R 2
 }
 
+# Over NCCL a call's own time, in plain memory and in memory that it knows: two ranks on one GPU, by sockets.
+bandwidth_nccl() {
+  local memory
+  for memory in 0 2; do
+    # shellcheck disable=SC2016 # each rank's own shell expands it
+    timeout "$limit" launch/tools/peal-mpirun -n 2 bash -c \
+      'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo exec "$0" "$@"' "$(program all_reduce_perf)" \
+      --device cuda -b 4K -e 64K -f 4 -n 40 -R "$memory" || return 1
+  done
+}
+
 # Ranks that share a GPU take turns on it; under MPS they run beside each other, which CUDA IPC wants.
 under_mps() {
   command -v nvidia-cuda-mps-control >/dev/null || { echo "no MPS here"; return 1; }
@@ -201,6 +212,7 @@ for name in $stages; do
     ranks-*) over=${name#ranks-} && stage "$name" 90 ranks "${over%-*}" "$n" gpu_ranks ;;
     failures) stage failures 120 failures ;;
     bandwidth) stage bandwidth 60 bandwidth ;;
+    bandwidth-nccl) stage bandwidth-nccl 60 bandwidth_nccl ;;
     mps) stage mps 60 under_mps ;;
     profile) stage profile 60 profile ;;
     sanitizer) stage sanitizer 240 sanitize ;;
@@ -210,7 +222,7 @@ for name in $stages; do
   esac
 done
 
-tables=$(grep -hE ' ms .*, [0-9]+' "$out/bench.log" 2>/dev/null | sort -u; grep -h '^ *[0-9]' "$out/bandwidth.log" 2>/dev/null)
+tables=$(grep -hE ' ms .*, [0-9]+' "$out/bench.log" 2>/dev/null | sort -u; grep -h '^ *[0-9]' "$out"/bandwidth{,-nccl}.log 2>/dev/null)
 tar czf "$out/logs.tgz" -C "$out" --exclude=logs.tgz . 2>/dev/null
 find "$out" -name '*.log' -delete
 printf '\n===== tables\n%s\n' "$tables"

@@ -91,7 +91,7 @@ class CudaIpcTransport : public Transport,
   // Kernels keep their counts on the device, so that a replay goes on where the last call was.
   bool capturable() const override { return true; }
   void check() override {}
-  StorageRef allocate(std::size_t bytes) override;
+  StorageRef allocate(std::size_t bytes, const EveryRank& every) override;
 
   struct Words;
   struct Offer;

@@ -10,6 +10,18 @@ namespace {
 // CUDA shares memory in blocks of this size, with all that lies in them.
 constexpr std::size_t shared_block = std::size_t{2} << 20;
 
+// In a stream of its own: what lies in others, of the device's own among them, may be waiting for
+// ranks that wait for this one.
+cudaError_t zero(void* data, std::size_t bytes) {
+  cudaStream_t stream = nullptr;
+  cudaError_t status = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0);
+  if (status != cudaSuccess) return status;
+  status = cudaMemsetAsync(data, 0, bytes, stream);
+  if (status == cudaSuccess) status = cudaStreamSynchronize(stream);
+  static_cast<void>(cudaStreamDestroy(stream));
+  return status;
+}
+
 }  // namespace
 
 Segment::Segment(Device device, std::size_t bytes)
@@ -30,8 +42,7 @@ Segment::Segment(Device device, std::size_t bytes)
                 cudaGetErrorString(status)));
   };
   check(made, "cudaMalloc");
-  check(cudaMemset(data, 0, bytes_), "cudaMemset");
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  check(zero(data, bytes_), "cudaMemsetAsync");
   check(cudaIpcGetMemHandle(&handle_, data), "cudaIpcGetMemHandle");
   own_ = static_cast<std::byte*>(data);
 }

@@ -115,7 +115,8 @@ CudaIpcTransport::Made CudaIpcTransport::make(const std::vector<int>& ranks, std
   return made;
 }
 
-StorageRef CudaIpcTransport::allocate(std::size_t bytes) {
+// The ranks agree by their own exchange, as they have to tell each other more.
+StorageRef CudaIpcTransport::allocate(std::size_t bytes, const EveryRank&) {
   if (bytes == 0 || world() == 1) return nullptr;
   give_back();
   std::vector<int> everyone(static_cast<std::size_t>(world()));

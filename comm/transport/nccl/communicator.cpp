@@ -14,14 +14,28 @@
 namespace peal::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Of destructors, with peers, of whom some may be gone.
 constexpr std::chrono::milliseconds patience{10'000};
+// Of who aborts, with a call that is being made: nearly all end by themselves at once.
+constexpr std::chrono::milliseconds moment{500};
 
-ncclConfig_t configuration() {
+int policy_of(CtaPolicy policy) {
+  switch (policy) {
+    case CtaPolicy::efficiency:
+      return NCCL_CTA_POLICY_EFFICIENCY;
+    case CtaPolicy::zero:
+      return NCCL_CTA_POLICY_ZERO;
+    default:
+      return NCCL_CTA_POLICY_DEFAULT;
+  }
+}
+
+ncclConfig_t configuration(const NcclOptions& options) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  config.blocking = 1;
+  if (options.cta_policy) config.CTAPolicy = policy_of(*options.cta_policy);
+  if (options.min_ctas) config.minCTAs = *options.min_ctas;
+  if (options.max_ctas) config.maxCTAs = *options.max_ctas;
   return config;
 }
 
@@ -40,100 +54,88 @@ std::string reason(ncclResult_t result, ncclComm_t handle) {
   return text;
 }
 
-}  // namespace
+std::string not_ended(std::string_view what, Device device, std::chrono::milliseconds deadline) {
+  return concat("[nccl] ", what, " on ", device, " has not ended for ",
+                std::chrono::duration<double>(deadline).count(),
+                " s (PEAL_TIMEOUT): not every rank takes part, or they do not reach each other "
+                "(NCCL_DEBUG=INFO says where NCCL stands, NCCL_SOCKET_IFNAME by which network)");
+}
 
-// A communicator that is being made; it is there once NCCL is done with it.
-class Communicator::Making {
- public:
-  explicit Making(Device device) { cuda::use(device); }
-  ~Making() {
-    if (handle != nullptr) static_cast<void>(ncclCommAbort(handle));
-  }
-  Making(const Making&) = delete;
-  Making& operator=(const Making&) = delete;
+// What a thread aside makes. Who has given it up leaves its end to that thread.
+struct Making {
+  std::mutex mutex;
+  bool given_up = false;
   ncclComm_t handle = nullptr;
 };
 
-// Memory that NCCL knows and nobody uses any more. It may be freed once the communicator has
-// forgotten all, which after a failure may be late, and in another thread.
-class Communicator::Lent {
- public:
-  void free(void* data) {
-    const std::lock_guard guard(mutex_);
-    if (over_) return static_cast<void>(ncclMemFree(data));
-    waiting_.push_back(data);
-  }
-  // The communicator is no more.
-  void end() {
-    const std::lock_guard guard(mutex_);
-    over_ = true;
-    for (void* data : waiting_) static_cast<void>(ncclMemFree(data));
-    waiting_.clear();
-  }
+}  // namespace
 
- private:
-  std::mutex mutex_;
-  bool over_ = false;
-  std::vector<void*> waiting_;
-};
-
-Communicator::Communicator(ncclComm_t handle, Device device, std::chrono::milliseconds deadline)
-    : handle_(handle), device_(device), deadline_(deadline), lent_(std::make_shared<Lent>()) {}
+Communicator::Communicator(ncclComm_t handle, Device device, const NcclOptions& options,
+                           std::chrono::milliseconds deadline)
+    : device_(device),
+      options_(options),
+      deadline_(deadline),
+      handle_(handle),
+      lent_(std::make_shared<Lent>()) {}
 
 std::shared_ptr<Communicator> Communicator::create(const ncclUniqueId& id, int rank, int world,
-                                                   Device device,
+                                                   Device device, const NcclOptions& options,
                                                    std::chrono::milliseconds deadline,
                                                    const Hopeless& hopeless) {
-  Making making(device);
-  ncclConfig_t config = configuration();
-  const ncclResult_t result = ncclCommInitRankConfig(&making.handle, world, id, rank, &config);
-  PEAL_CHECK(result == ncclSuccess || result == ncclInProgress, "[nccl] rank ", rank, " on ",
-             device, ": ncclCommInitRankConfig: ", reason(result, making.handle));
-  return finished(making, "ncclCommInitRankConfig", device, deadline, hopeless);
+  return made(concat("rank ", rank, " of ", world, ", ncclCommInitRankConfig"), device, options,
+              deadline, hopeless, [=](ncclComm_t* handle, ncclConfig_t* config) {
+                return ncclCommInitRankConfig(handle, world, id, rank, config);
+              });
+}
+
+// In a thread aside, as NCCL has nothing that ends it before there is a communicator to abort.
+std::shared_ptr<Communicator> Communicator::made(const std::string& what, Device device,
+                                                 const NcclOptions& options,
+                                                 std::chrono::milliseconds deadline,
+                                                 const Hopeless& hopeless, const Make& make) {
+  const auto making = std::make_shared<Making>();
+  const Aside aside(device, [=] {
+    ncclComm_t handle = nullptr;
+    ncclConfig_t config = configuration(options);
+    const ncclResult_t result = make(&handle, &config);
+    PEAL_CHECK(result == ncclSuccess, "[nccl] ", what, " on ", device, ": ",
+               reason(result, handle));
+    const std::lock_guard guard(making->mutex);
+    making->handle = handle;
+    if (making->given_up && handle != nullptr) static_cast<void>(ncclCommAbort(handle));
+  });
+  try {
+    PEAL_CHECK(aside.wait(deadline, hopeless), not_ended(what, device, deadline));
+  } catch (const Error&) {
+    const std::lock_guard guard(making->mutex);
+    making->given_up = true;
+    if (making->handle != nullptr) static_cast<void>(ncclCommAbort(making->handle));
+    throw;
+  }
+  const std::lock_guard guard(making->mutex);
+  if (making->handle == nullptr) return nullptr;
+  return std::make_shared<Communicator>(making->handle, device, options, deadline);
 }
 
 std::shared_ptr<Communicator> Communicator::split(int colour, int key, const Hopeless& hopeless) {
-  // NCCL writes the handle when it is done, which after a failure may be never or late: then it
-  // must still be there.
-  auto kept = std::make_unique<Making>(device_);
-  Making& making = *kept;
-  {
-    const auto guard = lock();
-    ncclConfig_t config = configuration();
-    expect(ncclCommSplit(handle_, colour, key, &making.handle, &config), "ncclCommSplit");
-  }
-  try {
-    settle("ncclCommSplit", deadline_, hopeless);
-  } catch (const Error&) {
-    static_cast<void>(kept.release());
-    throw;
-  }
-  if (colour == NCCL_SPLIT_NOCOLOR) return nullptr;
-  return finished(making, "ncclCommSplit", device_, deadline_, hopeless);
-}
-
-// The communicator that is being made, once it is there.
-std::shared_ptr<Communicator> Communicator::finished(Making& making, std::string_view call,
-                                                     Device device,
-                                                     std::chrono::milliseconds deadline,
-                                                     const Hopeless& hopeless) {
-  auto made =
-      std::make_shared<Communicator>(std::exchange(making.handle, nullptr), device, deadline);
-  try {
-    made->settle(call, deadline, hopeless);
-  } catch (const Error&) {
-    made->abort();  // it cannot be finalised
-    throw;
-  }
-  return made;
+  return made("ncclCommSplit", device_, options_, deadline_, hopeless,
+              [=, self = shared_from_this()](ncclComm_t* handle, ncclConfig_t* config) {
+                const std::lock_guard guard(self->calls_);
+                return ncclCommSplit(self->usable(), colour, key, handle, config);
+              });
 }
 
 Communicator::~Communicator() {
   if (handle_ == nullptr) return;
   try {
-    expect(ncclCommFinalize(handle_), "ncclCommFinalize");
-    settle("ncclCommFinalize", std::min(deadline_, patience), [] {});
-    expect(ncclCommDestroy(handle_), "ncclCommDestroy");
+    const auto limit = std::min(deadline_, patience);
+    const Aside aside(device_, [handle = handle_, device = device_] {
+      const ncclResult_t result = ncclCommFinalize(handle);
+      PEAL_CHECK(result == ncclSuccess, "[nccl] ncclCommFinalize on ", device, ": ",
+                 reason(result, handle));
+    });
+    PEAL_CHECK(aside.wait(limit, [] {}), not_ended("ncclCommFinalize", device_, limit));
+    call("ncclCommDestroy", [](ncclComm_t handle) { return ncclCommDestroy(handle); });
     lent_->end();
   } catch (const Error& error) {
     log_warning(error.what());
@@ -141,43 +143,43 @@ Communicator::~Communicator() {
   }
 }
 
-void Communicator::expect(ncclResult_t result, std::string_view call) const {
-  PEAL_CHECK(result == ncclSuccess || result == ncclInProgress, "[nccl] ", call, " on ", device_,
-             ": ", reason(result, handle_));
-}
-
-bool Communicator::busy() const {
-  const auto guard = lock();
+// REQUIRES: who calls has calls_.
+ncclComm_t Communicator::usable() const {
+  const std::lock_guard guard(mutex_);
   PEAL_CHECK(handle_ != nullptr, "[nccl] the communicator on ", device_,
              " was aborted after a failure: its group is of no further use");
-  ncclResult_t state = ncclSuccess;
-  expect(ncclCommGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
-  expect(state, "an operation");
-  return state == ncclInProgress;
+  return handle_;
+}
+
+void Communicator::call(std::string_view what, const Call& call) {
+  const std::lock_guard guard(calls_);
+  const ncclComm_t handle = usable();
+  const ncclResult_t result = call(handle);
+  if (result == ncclSuccess) return;
+  static_cast<void>(usable());  // an abort is why, where there was one
+  fail(concat("[nccl] ", what, " on ", device_, ": ", reason(result, handle)));
 }
 
 void Communicator::check() const {
-  const std::unique_lock guard(mutex_, std::try_to_lock);
-  if (guard) static_cast<void>(busy());
-}
-
-// Until NCCL has done what was asked.
-void Communicator::settle(std::string_view call, std::chrono::milliseconds deadline,
-                          const Hopeless& hopeless) const {
-  const auto start = Clock::now();
-  while (busy()) {
-    hopeless();
-    PEAL_CHECK(Clock::now() - start < deadline, "[nccl] ", call, " on ", device_,
-               " has not ended for ", std::chrono::duration<double>(deadline).count(),
-               " s (PEAL_TIMEOUT): not every rank takes part");
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
+  const std::lock_guard guard(mutex_);
+  PEAL_CHECK(handle_ != nullptr, "[nccl] the communicator on ", device_,
+             " was aborted after a failure: its group is of no further use");
+  ncclResult_t state = ncclSuccess;
+  ncclResult_t result = ncclCommGetAsyncError(handle_, &state);
+  if (result == ncclSuccess && state != ncclInProgress) result = state;
+  PEAL_CHECK(result == ncclSuccess, "[nccl] an operation on ", device_, ": ",
+             reason(result, handle_));
 }
 
 void Communicator::abort() {
-  const auto guard = lock();
-  const ncclComm_t handle = std::exchange(handle_, nullptr);
+  ncclComm_t handle = nullptr;
+  {
+    const std::lock_guard guard(mutex_);
+    handle = std::exchange(handle_, nullptr);
+  }
   if (handle == nullptr) return;
+  // A call that waits for a peer is ended by the abort alone; others are better let through.
+  const std::unique_lock calls(calls_, moment);
   if (!captured_) {
     static_cast<void>(ncclCommAbort(handle));
     return lent_->end();
@@ -192,44 +194,6 @@ void Communicator::abort() {
     static_cast<void>(ncclCommAbort(handle));
     lent->end();
   }).detach();
-}
-
-// The memory is to be given back. False where it must be kept until the communicator's end.
-bool Communicator::forget(void* known) const {
-  try {
-    settle("an earlier call", std::min(deadline_, patience), [] {});
-  } catch (const Error&) {  // after a failure
-  }
-  const auto guard = lock();
-  return handle_ != nullptr && ncclCommDeregister(handle_, known) == ncclSuccess;
-}
-
-StorageRef Communicator::allocate(std::size_t bytes) {
-  if (bytes == 0) return nullptr;
-  settle("an earlier call", deadline_, [] {});
-  const auto guard = lock();
-  cuda::use(device_);
-  void* data = nullptr;
-  if (ncclMemAlloc(&data, bytes) != ncclSuccess) return nullptr;
-  void* known = nullptr;
-  const ncclResult_t result = ncclCommRegister(handle_, data, bytes, &known);
-  if (result != ncclSuccess) {
-    static_cast<void>(ncclMemFree(data));
-    expect(result, "ncclCommRegister");
-    return nullptr;
-  }
-  const auto release = [data, known, device = device_, lent = lent_, weak = weak_from_this()] {
-    try {
-      cuda::wait_for_streams(device);  // it goes back to the driver at once
-      const auto alive = weak.lock();
-      if (alive && alive->forget(known)) return static_cast<void>(ncclMemFree(data));
-      lent->free(data);
-    } catch (const Error&) {  // the driver is gone, and the memory with it
-    }
-  };
-  StorageRef storage = Storage::wrap(data, bytes, device_, release);
-  PEAL_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda::stream_on(device_)));
-  return storage;
 }
 
 }  // namespace peal::comm

@@ -3,17 +3,23 @@
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/graph.h>
+#include <peal/autograd/core/log.h>
 #include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/transport/nccl/native.h>
 #include <peal/comm/transport/nccl/nccl.h>
+#include <peal/comm/transport/nccl/peers.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace peal::comm {
+
 NcclTransport::NcclTransport(std::shared_ptr<Communicator> communicator, int rank, int world,
                              Device device)
     : communicator_(std::move(communicator)),
@@ -23,28 +29,37 @@ NcclTransport::NcclTransport(std::shared_ptr<Communicator> communicator, int ran
       stream_(Stream::create(device, true)) {}
 
 std::unique_ptr<NcclTransport> NcclTransport::create(Rendezvous& ranks, Device device,
+                                                     const NcclOptions& options,
                                                      std::chrono::milliseconds deadline,
                                                      const Hopeless& hopeless) {
   ncclUniqueId id = {};
-  std::string mine;
+  nccl::Peer mine = nccl::this_peer(device);
   if (ranks.rank() == 0) {
     const ncclResult_t result = ncclGetUniqueId(&id);
-    mine = result == ncclSuccess ? std::string(id.internal, sizeof id.internal)
-                                 : concat("ncclGetUniqueId: ", ncclGetErrorString(result));
+    if (result != ncclSuccess)
+      mine.problem = concat("ncclGetUniqueId: ", ncclGetErrorString(result));
+    mine.id.assign(id.internal, sizeof id.internal);
   }
-  const std::string said = ranks.exchange(mine).front();
-  PEAL_CHECK(said.size() == sizeof id.internal, "[nccl] rank 0, ", said);
-  std::memcpy(id.internal, said.data(), sizeof id.internal);
+  std::vector<nccl::Peer> peers;
+  for (const std::string& said : ranks.exchange(nccl::pack(mine)))
+    peers.push_back(nccl::unpack(said));
+  const std::string obstacle = nccl::obstacle(peers);
+  PEAL_CHECK(obstacle.empty(), "[nccl] ", obstacle);
+  const auto links = ranks.exchange(nccl::links(peers, ranks.rank(), device));
+  if (ranks.rank() == 0) {
+    for (const std::string& line : nccl::topology(peers, links)) log_line(LogLevel::debug, line);
+  }
+  std::memcpy(id.internal, peers.front().id.data(), sizeof id.internal);
   auto communicator =
-      Communicator::create(id, ranks.rank(), ranks.world(), device, deadline, hopeless);
+      Communicator::create(id, ranks.rank(), ranks.world(), device, options, deadline, hopeless);
   return std::make_unique<NcclTransport>(std::move(communicator), ranks.rank(), ranks.world(),
                                          device);
 }
 
 // Nothing of it is in the queue, as a split wants it.
-void NcclTransport::be_quiet() const {
+void NcclTransport::be_quiet() {
   const auto start = std::chrono::steady_clock::now();
-  while (communicator_->busy() || !tail_.last().query()) {
+  while (!test(next_ - 1) || !tail_.last().query()) {
     hopeless_();
     PEAL_CHECK(std::chrono::steady_clock::now() - start < communicator_->deadline(), "[nccl] rank ",
                rank_, " of ", world_, " on ", device_, ", making a sub-group: what ", device_,
@@ -70,40 +85,78 @@ std::unique_ptr<Transport> NcclTransport::subset(const std::vector<int>& ranks, 
                                          static_cast<int>(ranks.size()), device_);
 }
 
-Ticket NcclTransport::post(Channel, std::span<const Message> round) {
-  if (Graph::capturing() != nullptr) communicator_->note_captured();
-  const auto guard = communicator_->lock();
-  PEAL_CHECK(!communicator_->busy(),
-             "[nccl] a round is posted before the last one is in the queue");
-  cuda::use(device_);
-  ncclComm_t const handle = communicator_->handle();
-  cudaStream_t const queue = cuda::stream_on(device_);
-  communicator_->expect(ncclGroupStart(), "ncclGroupStart");
-  ncclResult_t first = ncclSuccess;
-  for (const Message& message : round) {
-    const ncclResult_t result =
-        message.direction == Direction::send
-            ? ncclSend(message.data, message.bytes, ncclInt8, message.peer, handle, queue)
-            : ncclRecv(message.data, message.bytes, ncclInt8, message.peer, handle, queue);
-    if (result != ncclSuccess && result != ncclInProgress && first == ncclSuccess) first = result;
+// NCCL connects ranks by algorithm, which it chooses by size; and buffers that it knows one by one.
+NcclTransport::Kind NcclTransport::kind_of(const NativeCall& call) const {
+  const auto count = static_cast<std::uint64_t>(call.counts.front());
+  Kind kind{.what = static_cast<int>(call.what),
+            .type = static_cast<int>(call.dtype),
+            .op = static_cast<int>(call.op),
+            .magnitude = static_cast<int>(std::bit_width(count))};
+  if (const auto in = communicator_->place(call.in)) std::tie(kind.in, kind.in_at) = *in;
+  if (const auto out = communicator_->place(call.out)) std::tie(kind.out, kind.out_at) = *out;
+  return kind;
+}
+
+NcclTransport::Kind NcclTransport::kind_of(const Message& message) const {
+  Kind kind{.what = message.direction == Direction::send ? -1 : -2,
+            .peer = message.peer,
+            .magnitude = static_cast<int>(std::bit_width(message.bytes))};
+  if (const auto in = communicator_->place(message.data)) std::tie(kind.in, kind.in_at) = *in;
+  return kind;
+}
+
+// What may wait for ranks that have not come to theirs does so aside: who holds the engine's lock
+// has operations of the CPU to go on with, for which those ranks may be waiting. A capture knows
+// its own thread alone; its calls were made before, uncaptured.
+Ticket NcclTransport::put(const std::vector<Kind>& kinds, std::string_view what,
+                          const Communicator::Call& call) {
+  PEAL_CHECK(!first_, "[nccl] ", what, " is posted before what came before it is in the queue");
+  const bool captures = Graph::capturing() != nullptr;
+  if (captures) communicator_->note_captured();
+  bool known = world_ == 1 || captures;
+  if (!known) {
+    known = true;
+    for (const Kind& kind : kinds) known &= !seen_.insert(kind).second;
   }
-  const ncclResult_t end = ncclGroupEnd();  // also after an error: the thread is in the group
-  communicator_->expect(first, "ncclSend or ncclRecv");
-  communicator_->expect(end, "ncclGroupEnd");
-  posted_.assign(round.begin(), round.end());
+  if (known) {
+    cuda::use(device_);
+    communicator_->call(what, call);
+  } else {
+    first_.emplace(device_,
+                   [communicator = communicator_, what, call] { communicator->call(what, call); });
+  }
   return next_++;
+}
+
+Ticket NcclTransport::post(Channel, std::span<const Message> round) {
+  std::vector<Kind> kinds;
+  for (const Message& message : round) kinds.push_back(kind_of(message));
+  posted_.assign(round.begin(), round.end());
+  return put(
+      kinds, "a round of ncclSend and ncclRecv",
+      [round = posted_, queue = cuda::stream_on(device_)](ncclComm_t handle) {
+        ncclResult_t first = ncclGroupStart();
+        if (first != ncclSuccess) return first;
+        for (const Message& message : round) {
+          const ncclResult_t result =
+              message.direction == Direction::send
+                  ? ncclSend(message.data, message.bytes, ncclInt8, message.peer, handle, queue)
+                  : ncclRecv(message.data, message.bytes, ncclInt8, message.peer, handle, queue);
+          if (first == ncclSuccess) first = result;
+        }
+        const ncclResult_t end = ncclGroupEnd();  // also after an error: the thread is in it
+        return first == ncclSuccess ? end : first;
+      });
 }
 
 // Only then may anything else be put into the queue behind it.
 bool NcclTransport::test(Ticket) {
-  const auto guard = communicator_->lock();
-  if (communicator_->busy()) return false;
-  posted_.clear();
-  if (made_ != ncclNumOps) {
-    communicator_->expect(
-        ncclRedOpDestroy(std::exchange(made_, ncclNumOps), communicator_->handle()),
-        "ncclRedOpDestroy");
+  if (first_) {
+    if (!first_->over()) return false;
+    first_.reset();
   }
+  communicator_->check();
+  posted_.clear();
   return true;
 }
 
@@ -115,9 +168,11 @@ bool NcclTransport::scales(const NativeCall& call) const {
   return nccl_has_native(call) && is_floating(call.dtype);
 }
 
-ncclRedOp_t NcclTransport::reduction(const NativeCall& call) {
-  if (call.op != ReduceOp::premul_sum || !scales(call)) return nccl_reduction(call);
-  ncclRedOp_t op = ncclSum;
+namespace {
+
+// A sum of what each rank's factor has multiplied.
+ncclResult_t make_premul_sum(const NativeCall& call, ncclComm_t handle, ncclRedOp_t& op) {
+  ncclResult_t result = ncclSuccess;
   visit(call.dtype, [&]<class T>() {
     T factor{};
     if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
@@ -125,52 +180,53 @@ ncclRedOp_t NcclTransport::reduction(const NativeCall& call) {
     } else {
       factor = static_cast<T>(call.factor);
     }
-    communicator_->expect(
-        ncclRedOpCreatePreMulSum(&op, &factor, nccl_type(call.dtype), ncclScalarHostImmediate,
-                                 communicator_->handle()),
-        "ncclRedOpCreatePreMulSum");
+    result = ncclRedOpCreatePreMulSum(&op, &factor, nccl_type(call.dtype), ncclScalarHostImmediate,
+                                      handle);
   });
-  return made_ = op;
+  return result;
 }
 
-Ticket NcclTransport::start(const NativeCall& call) {
-  if (Graph::capturing() != nullptr) communicator_->note_captured();
-  const auto guard = communicator_->lock();
-  PEAL_CHECK(!communicator_->busy(),
-             "[nccl] a collective is posted before the last one is in the queue");
-  cuda::use(device_);
+ncclResult_t reduce_by(ncclRedOp_t op, const NativeCall& call, std::size_t count, ncclComm_t handle,
+                       cudaStream_t queue) {
   const ncclDataType_t type = nccl_type(call.dtype);
-  ncclComm_t const handle = communicator_->handle();
-  cudaStream_t const queue = cuda::stream_on(device_);
-  const auto count = static_cast<std::size_t>(call.counts.front());
   switch (call.what) {
     case Collective::all_reduce:
-      communicator_->expect(
-          ncclAllReduce(call.in, call.out, count, type, reduction(call), handle, queue),
-          "ncclAllReduce");
-      break;
+      return ncclAllReduce(call.in, call.out, count, type, op, handle, queue);
     case Collective::reduce:
-      communicator_->expect(
-          ncclReduce(call.in, call.out, count, type, reduction(call), call.root, handle, queue),
-          "ncclReduce");
-      break;
-    case Collective::broadcast:
-      communicator_->expect(ncclBroadcast(call.in, call.out, count, type, call.root, handle, queue),
-                            "ncclBroadcast");
-      break;
-    case Collective::all_gather:
-      communicator_->expect(ncclAllGather(call.in, call.out, count, type, handle, queue),
-                            "ncclAllGather");
-      break;
-    case Collective::reduce_scatter:
-      communicator_->expect(
-          ncclReduceScatter(call.in, call.out, count, type, reduction(call), handle, queue),
-          "ncclReduceScatter");
-      break;
+      return ncclReduce(call.in, call.out, count, type, op, call.root, handle, queue);
     default:
-      fail(concat("the nccl transport has no native ", comm::name(call.what)));
+      return ncclReduceScatter(call.in, call.out, count, type, op, handle, queue);
   }
-  return next_++;
+}
+
+ncclResult_t run_native(const NativeCall& call, std::size_t count, bool premultiplies,
+                        ncclComm_t handle, cudaStream_t queue) {
+  const ncclDataType_t type = nccl_type(call.dtype);
+  if (call.what == Collective::broadcast)
+    return ncclBroadcast(call.in, call.out, count, type, call.root, handle, queue);
+  if (call.what == Collective::all_gather)
+    return ncclAllGather(call.in, call.out, count, type, handle, queue);
+  if (!premultiplies) return reduce_by(nccl_reduction(call), call, count, handle, queue);
+  ncclRedOp_t op = ncclSum;
+  const ncclResult_t made = make_premul_sum(call, handle, op);
+  if (made != ncclSuccess) return made;
+  const ncclResult_t result = reduce_by(op, call, count, handle, queue);
+  const ncclResult_t gone = ncclRedOpDestroy(op, handle);  // what is in the queue has its own
+  return result == ncclSuccess ? gone : result;
+}
+
+}  // namespace
+
+Ticket NcclTransport::start(const NativeCall& call) {
+  PEAL_CHECK(has(call), "the nccl transport has no native ", comm::name(call.what));
+  const bool premultiplies = call.op == ReduceOp::premul_sum && scales(call);
+  const auto count = static_cast<std::size_t>(call.counts.front());
+  NativeCall kept = call;
+  kept.counts = {};  // the caller's
+  return put({kind_of(call)}, comm::name(call.what),
+             [kept, count, premultiplies, queue = cuda::stream_on(device_)](ncclComm_t handle) {
+               return run_native(kept, count, premultiplies, handle, queue);
+             });
 }
 
 }  // namespace peal::comm

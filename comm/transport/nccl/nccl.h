@@ -14,7 +14,12 @@
 #include <peal/comm/transport/transport.h>
 
 #include <chrono>
+#include <compare>
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
 #include <vector>
 
 namespace peal::comm {
@@ -24,8 +29,10 @@ class NcclTransport : public Transport,
                       private DeviceQueue,
                       private SymmetricMemory {
  public:
-  // Collective over `ranks`, through which they agree on NCCL's unique id.
+  // Collective over `ranks`, through which they agree on NCCL's unique id, and compare their NCCL's
+  // versions: an Error where those differ. Rank 0 logs where each rank's GPU is (peers.h).
   static std::unique_ptr<NcclTransport> create(Rendezvous& ranks, Device device,
+                                               const NcclOptions& options,
                                                std::chrono::milliseconds deadline,
                                                const Hopeless& hopeless);
   NcclTransport(std::shared_ptr<Communicator> communicator, int rank, int world, Device device);
@@ -57,9 +64,20 @@ class NcclTransport : public Transport,
   bool stream_ordered() const override { return true; }
   bool capturable() const override { return true; }
   void check() override;
-  StorageRef allocate(std::size_t bytes) override { return communicator_->allocate(bytes); }
-  void be_quiet() const;
-  ncclRedOp_t reduction(const NativeCall& call);
+  StorageRef allocate(std::size_t bytes, const EveryRank& every) override {
+    return communicator_->allocate(bytes, every, hopeless_);
+  }
+
+  // What makes NCCL connect ranks, or buffers, in a first call: that one may wait for the others.
+  struct Kind {
+    int what = 0, peer = 0, type = 0, op = 0, magnitude = 0;
+    std::uint64_t in = 0, in_at = 0, out = 0, out_at = 0;  // in memory that NCCL knows
+    auto operator<=>(const Kind&) const = default;
+  };
+  Kind kind_of(const NativeCall& call) const;
+  Kind kind_of(const Message& message) const;
+  Ticket put(const std::vector<Kind>& kinds, std::string_view what, const Communicator::Call& call);
+  void be_quiet();
 
   std::shared_ptr<Communicator> communicator_;
   int rank_, world_;
@@ -67,8 +85,9 @@ class NcclTransport : public Transport,
   Stream stream_;
   QueueTail tail_{stream_};
   Hopeless hopeless_ = [] {};
-  std::vector<Message> posted_;    // of the round that is not yet in the queue
-  ncclRedOp_t made_ = ncclNumOps;  // for the call that is not yet in the queue
+  std::set<Kind> seen_;
+  std::optional<Aside> first_;   // the first call of its kind, that is not yet in the queue
+  std::vector<Message> posted_;  // of the round that is not yet in the queue
   Ticket next_ = 1;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL on the host: the part of nccl.h that peal uses, with NCCL's names, values and semantics, for
-// ranks that are threads of one process, over the streams of cuda_runtime_api.h. tests/cuda_host/
-// nccl.cpp implements it: communicators are non-blocking where asked to be, and then *busy* for a
-// while after each call, during which nothing is in the stream yet; and what NCCL would hang or
-// corrupt memory over (counts that differ between ranks) is an error. Thread safety: as NCCL's.
+// ranks that are threads of one process, over the streams of cuda_runtime_api.h. libraries/nccl_*
+// implement it: communicators are blocking, and the first collective of each waits within its call
+// for those of the others, as NCCL's does that connects ranks; what NCCL would hang or corrupt
+// memory over (counts that differ between ranks) is an error. Thread safety: as NCCL's.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,11 +15,16 @@
 #define NCCL_MINOR 28
 #define NCCL_PATCH 9
 #define NCCL_VERSION_CODE 22809
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
+#define NCCL_CTA_POLICY_DEFAULT 0x00
+#define NCCL_CTA_POLICY_EFFICIENCY 0x01
+#define NCCL_CTA_POLICY_ZERO 0x02
 #define NCCL_UNIQUE_ID_BYTES 128
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_SPLIT_NOCOLOR -1
 
 using ncclComm_t = struct ncclComm*;
+using ncclWindow_t = struct ncclWindow_vidmem*;
 struct ncclUniqueId {
   char internal[NCCL_UNIQUE_ID_BYTES];
 };
@@ -64,10 +69,13 @@ enum ncclScalarResidence_t { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 }
 struct ncclConfig_t {
   std::size_t size;
   unsigned magic, version;
-  int blocking;
+  int blocking, minCTAs, maxCTAs, CTAPolicy;
 };
-#define NCCL_CONFIG_INITIALIZER \
-  { sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT }
+#define NCCL_CONFIG_INITIALIZER                                                 \
+  {                                                                             \
+    sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT, \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT     \
+  }
 
 extern "C" {
 
@@ -88,6 +96,9 @@ ncclResult_t ncclMemAlloc(void** data, std::size_t bytes);
 ncclResult_t ncclMemFree(void* data);
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, std::size_t bytes, void** handle);
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes,
+                                    ncclWindow_t* window, int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
                                       ncclScalarResidence_t residence, ncclComm_t comm);

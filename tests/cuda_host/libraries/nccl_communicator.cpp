@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's communicators on the host: made, split, asked, ended. A non-blocking one is busy for some
-// polls after every call.
+// NCCL's communicators on the host: made, split, asked, ended. They are blocking.
 #include "device.h"
 #include "memory.h"
 #include "nccl_for_tests.h"
 #include "nccl_world.h"
-#include "random.h"
 
 #include <nccl.h>
 #include <peal/autograd/core/half.h>
@@ -21,7 +19,7 @@ Counts counts;
 
 bool usable(const ncclComm* comm) {
   return comm != nullptr && !comm->aborted && !comm->destroyed && comm->world != nullptr &&
-         comm->busy == 0 && comm->error == ncclSuccess;
+         comm->error == ncclSuccess;
 }
 
 bool is_registered(const ncclComm* comm, const void* data, std::size_t bytes) {
@@ -66,7 +64,7 @@ ncclComm* make(int device, const ncclConfig_t* config) {
   communicators().push_back(std::make_unique<ncclComm>());
   ncclComm* comm = communicators().back().get();
   comm->device = device;
-  comm->blocking = config == nullptr || config->blocking != 0;
+  counts.config = {config->maxCTAs, config->CTAPolicy};
   return comm;
 }
 
@@ -114,8 +112,6 @@ ncclResult_t state(ncclComm* comm) {
   }
   const std::string problem = duplicate(*comm->world);
   if (!problem.empty()) return comm->error = wrong(comm, ncclInvalidUsage, problem);
-  if (comm->busy > 0 && --comm->busy > 0) return ncclInProgress;
-  if (!comm->waiting.empty()) comm->error = launch(comm);
   if (comm->finalized) {
     for (const auto& part : comm->parts) {
       if (!cuda_host::nudge(part->work)) return ncclInProgress;
@@ -123,6 +119,11 @@ ncclResult_t state(ncclComm* comm) {
   }
   std::erase_if(comm->parts, [](const auto& part) { return part->work->done; });
   return comm->error;
+}
+
+bool held(int device) {
+  const auto guard = lock();
+  return (counts.held >> device & 1u) != 0;
 }
 
 void forget(const void* data) {
@@ -134,16 +135,18 @@ void forget(const void* data) {
 // Its end is the end of what it knows.
 void forget_all(ncclComm* comm) {
   for (const auto& [data, bytes] : std::exchange(comm->registered, {})) forget(data);
+  counts.windows -= std::exchange(comm->windows, 0);
 }
 
 ncclResult_t settled(ncclComm* comm) {
   while (true) {
     {
       const auto guard = lock();
+      if (comm->aborted) return ncclInternalError;
       const ncclResult_t now = state(comm);
       if (now != ncclInProgress) return now;
     }
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
 
@@ -158,6 +161,30 @@ std::string nccl_hang() {
 void nccl_refuse_shared_devices(bool value) {
   const auto guard = lock();
   refuse = value;
+}
+void nccl_hold_init(unsigned devices) {
+  const auto guard = lock();
+  counts.held = devices;
+}
+void nccl_refuse_registration(unsigned devices) {
+  const auto guard = lock();
+  counts.refused = devices;
+}
+void nccl_windows(unsigned devices) {
+  const auto guard = lock();
+  counts.with_windows = devices;
+}
+void nccl_version(int device, int version) {
+  const auto guard = lock();
+  counts.versions[device] = version;
+}
+std::pair<int, int> nccl_config() {
+  const auto guard = lock();
+  return counts.config;
+}
+int nccl_window_count() {
+  const auto guard = lock();
+  return counts.windows;
 }
 int nccl_registered() {
   const auto guard = lock();
@@ -193,7 +220,9 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm_t comm) { return comm == nullptr ? "" : comm->text.c_str(); }
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  const auto guard = lock();
+  const int said = counts.versions[cuda_host::current_device()];
+  *version = said == 0 ? NCCL_VERSION_CODE : said;
   return ncclSuccess;
 }
 
@@ -209,7 +238,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (comm == nullptr || ranks < 1 || rank < 0 || rank >= ranks) return ncclInvalidArgument;
-  if (config != nullptr && config->magic != 0xcafebeef) return ncclInvalidArgument;
+  if (config == nullptr || config->magic != 0xcafebeef || config->blocking != 1)
+    return ncclInvalidArgument;
+  while (held(cuda_host::current_device())) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   {
     const auto guard = lock();
     auto& world = worlds()[std::string(id.internal, sizeof id.internal)];
@@ -226,14 +259,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     (*comm)->rank = rank;
     world->members[static_cast<std::size_t>(rank)] = *comm;
   }
-  return (*comm)->blocking ? settled(*comm) : ncclInProgress;
+  return settled(*comm);
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* part,
                            ncclConfig_t* config) {
   {
     const auto guard = lock();
-    if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is busy, or gone");
+    if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is gone");
     for (const auto& one : comm->parts) {
       if (!one->work->done) return wrong(comm, ncclInvalidUsage, "operations are outstanding");
     }
@@ -245,21 +278,20 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* par
     world.splits[number][static_cast<std::size_t>(comm->rank)] = std::tuple(colour, key, *part);
     try_split(world, number);
   }
-  return comm->blocking ? settled(comm) : ncclInProgress;
+  return settled(comm);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   {
     const auto guard = lock();
-    if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is busy, or gone");
+    if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is gone");
     if (comm->in_graphs.use_count() > 1) {
       counts.hang = "ncclCommFinalize, while graphs have the communicator's operations";
       return wrong(comm, ncclInvalidUsage, counts.hang + ": NCCL would wait for ever");
     }
     comm->finalized = true;
-    comm->busy = static_cast<int>(cuda_host::below(3));
   }
-  return comm->blocking ? settled(comm) : ncclInProgress;
+  return settled(comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -278,7 +310,6 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (comm == nullptr || comm->aborted || comm->destroyed) return ncclInvalidArgument;
     comm->aborted = true;
     forget_all(comm);
-    comm->waiting.clear();
   }
   while (true) {
     {
@@ -319,6 +350,7 @@ ncclResult_t ncclMemFree(void* data) {
 
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, std::size_t bytes, void** handle) {
   const auto guard = lock();
+  if (usable(comm) && (counts.refused >> comm->device & 1u) != 0) return ncclSystemError;
   if (!usable(comm) || !reachable(comm, data, bytes)) return ncclInvalidArgument;
   if (!comm->registered.emplace(static_cast<const char*>(data), bytes).second)
     return ncclInvalidUsage;
@@ -330,11 +362,35 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, std::size_t bytes, vo
 }
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
   const auto guard = lock();
-  if (comm == nullptr || comm->aborted || comm->destroyed || comm->busy > 0)
-    return ncclInvalidArgument;
+  if (comm == nullptr || comm->aborted || comm->destroyed) return ncclInvalidArgument;
   if (comm->registered.erase(static_cast<const char*>(handle)) == 0) return ncclInvalidArgument;
   forget(handle);
   return ncclSuccess;
+}
+
+// What is refused is no window, and no error.
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes,
+                                    ncclWindow_t* window, int flags) {
+  const auto guard = lock();
+  *window = nullptr;
+  if (!usable(comm) || flags != NCCL_WIN_COLL_SYMMETRIC) return ncclInvalidArgument;
+  if ((counts.with_windows >> comm->device & 1u) == 0) return ncclSuccess;
+  void* handle = nullptr;
+  const ncclResult_t result = ncclCommRegister(comm, data, bytes, &handle);
+  if (result != ncclSuccess) return result;
+  ++counts.windows;
+  ++comm->windows;
+  *window = static_cast<ncclWindow_t>(handle);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  const auto guard = lock();
+  const ncclResult_t result = ncclCommDeregister(comm, window);
+  if (result == ncclSuccess) {
+    --counts.windows;
+    --comm->windows;
+  }
+  return result;
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What NCCL puts into a stream: collectives and messages, alone or in groups.
 #include "nccl_world.h"
-#include "random.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace cuda_host::nccl {
 
@@ -35,20 +36,18 @@ Work work_of(const std::shared_ptr<Part>& part) {
 
 }  // namespace
 
-ncclResult_t launch(ncclComm* comm) {
-  for (const auto& part : comm->waiting) {
-    CUstream_st* stream = cuda_host::stream_of(part->stream);
-    if (stream == nullptr || stream->device != comm->device) {
-      return wrong(comm, ncclInvalidArgument, "the stream is of another device, or of none");
-    }
-    if (stream->capture != nullptr) {
-      part->captured = comm->captured++;
-      part->kept = comm->in_graphs;
-    }
-    if (cuda_host::enqueue(stream, work_of(part)) != cudaSuccess) return ncclUnhandledCudaError;
+ncclResult_t launch(const std::shared_ptr<Part>& part) {
+  ncclComm* const comm = part->comm;
+  CUstream_st* stream = cuda_host::stream_of(part->stream);
+  if (stream == nullptr || stream->device != comm->device) {
+    return wrong(comm, ncclInvalidArgument, "the stream is of another device, or of none");
   }
-  comm->waiting.clear();
-  return ncclSuccess;
+  if (stream->capture != nullptr) {
+    part->captured = comm->captured++;
+    part->kept = comm->in_graphs;
+  }
+  return cuda_host::enqueue(stream, work_of(part)) == cudaSuccess ? ncclSuccess
+                                                                  : ncclUnhandledCudaError;
 }
 
 }  // namespace cuda_host::nccl
@@ -58,14 +57,21 @@ namespace {
 using namespace cuda_host::nccl;
 using cuda_host::lock;
 
-// The end of a call: at once, or some polls later.
-ncclResult_t done(ncclComm* comm) {
-  if (comm->blocking) return launch(comm);
-  if (cuda_host::below(2) == 0) {
-    comm->busy = static_cast<int>(1 + cuda_host::below(3));
-    return ncclInProgress;
+// Ranks are connected by the first collective of all, which each waits for within its call. False
+// after an abort.
+bool connected(ncclComm* comm) {
+  while (true) {
+    {
+      const auto guard = lock();
+      if (comm == nullptr || comm->world == nullptr) return true;  // what it is, others say
+      if (comm->aborted) return false;
+      comm->connects = true;
+      const auto& members = comm->world->members;
+      const auto comes = [](const ncclComm* each) { return each != nullptr && each->connects; };
+      if (std::all_of(members.begin(), members.end(), comes)) return true;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
-  return launch(comm);
 }
 
 // The group that the thread is in: depth, and what each communicator's stream will get.
@@ -86,8 +92,9 @@ Part& part_of(ncclComm* comm, cudaStream_t stream) {
 
 ncclResult_t collective(ncclComm* comm, cudaStream_t stream, Share share, std::size_t in_count,
                         std::size_t out_count) {
+  if (!connected(comm)) return ncclInternalError;
   const auto guard = lock();
-  if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is busy, or gone");
+  if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is gone");
   const std::size_t size = size_of(share.type);
   if (share.type >= ncclNumTypes || !reachable(comm, share.in, in_count * size) ||
       !reachable(comm, share.out, out_count * size)) {
@@ -112,7 +119,7 @@ ncclResult_t collective(ncclComm* comm, cudaStream_t stream, Share share, std::s
 
 ncclResult_t message(ncclComm* comm, cudaStream_t stream, Share share, int peer, bool sends) {
   const auto guard = lock();
-  if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is busy, or gone");
+  if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is gone");
   const auto ranks = static_cast<int>(comm->world->members.size());
   const void* data = sends ? share.in : share.out;
   if (peer < 0 || peer >= ranks || !reachable(comm, data, share.count * size_of(share.type))) {
@@ -182,9 +189,8 @@ ncclResult_t ncclGroupEnd() {
   group.parts.clear();
   ncclResult_t result = ncclSuccess;
   for (const auto& part : parts) {
-    part->comm->waiting.push_back(part);
-    const ncclResult_t one = done(part->comm);
-    if (result == ncclSuccess || one != ncclInProgress) result = one;
+    const ncclResult_t one = launch(part);
+    if (result == ncclSuccess) result = one;
   }
   return result;
 }

@@ -72,17 +72,17 @@ struct World {
 struct ncclComm {
   std::shared_ptr<cuda_host::nccl::World> world{};  // null until it is known, for parts of a split
   int rank = 0, device = 0;
-  bool blocking = true, aborted = false, finalized = false, destroyed = false;
-  int busy = 0;  // polls until what was asked is done
+  bool aborted = false, finalized = false, destroyed = false;
+  bool connects = false;  // it has come to its first collective
   ncclResult_t error = ncclSuccess;
   std::string text{};
-  std::vector<std::shared_ptr<cuda_host::nccl::Part>> waiting{};  // to be put into their streams
-  std::vector<std::shared_ptr<cuda_host::nccl::Part>> parts{};    // in streams
+  std::vector<std::shared_ptr<cuda_host::nccl::Part>> parts{};  // in streams
   std::size_t collectives = 0, splits = 0, captured = 0;
   std::shared_ptr<int> in_graphs = std::make_shared<int>(0);  // shared with what graphs have of it
   std::map<std::pair<int, int>, std::size_t> messages{};
   std::vector<std::optional<double>> factors{};     // premul_sum's; empty: destroyed
   std::map<const char*, std::size_t> registered{};  // buffers, with their bytes
+  int windows = 0;                                  // among them
 };
 
 namespace cuda_host::nccl {
@@ -93,6 +93,11 @@ struct Counts {
   int registered = 0, collectives = 0, groups = 0;
   int on_registered = 0;                   // collectives whose buffers are all known
   std::map<const void*, int> allocated{};  // by ncclMemAlloc: how many communicators know it
+  // What tests ask for: devices, as bits, and versions by device.
+  unsigned held = 0, refused = 0, with_windows = 0;
+  std::map<int, int> versions{};
+  std::pair<int, int> config{};
+  int windows = 0;
 };
 extern Counts counts;
 
@@ -105,8 +110,8 @@ bool reachable(const ncclComm* comm, const void* data, std::size_t bytes);
 // Whether the communicator knows all of it.
 bool is_registered(const ncclComm* comm, const void* data, std::size_t bytes);
 
-// nccl_launch.cpp: puts what waits into its streams.
-ncclResult_t launch(ncclComm* comm);
+// nccl_launch.cpp: puts it into its stream.
+ncclResult_t launch(const std::shared_ptr<Part>& part);
 
 // nccl_meeting.cpp: the part brings its shares to their meetings; whether all streams have come to
 // it, and what happens then.

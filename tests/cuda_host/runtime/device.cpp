@@ -132,6 +132,22 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
   return result(cudaSuccess);
 }
 
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* id) {
+  unsigned bus = 0;
+  if (std::sscanf(id, "0000:%02x:00.0", &bus) != 1 || !is_device(static_cast<int>(bus) - 1)) {
+    return result(cudaErrorInvalidDevice);
+  }
+  *device = static_cast<int>(bus) - 1;
+  return result(cudaSuccess);
+}
+
+// As over PCIe.
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int from, int to) {
+  if (!is_device(from) || !is_device(to) || from == to) return result(cudaErrorInvalidDevice);
+  *value = attribute == cudaDevP2PAttrAccessSupported ? 1 : 0;
+  return result(cudaSuccess);
+}
+
 cudaError_t cudaDeviceSynchronize() {
   const auto guard = lock();
   if (device_captures(current) || forbidden_by_capture()) {
