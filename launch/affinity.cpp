@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/launch/affinity.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 
 namespace peal::launch {
 namespace {
@@ -55,6 +60,45 @@ std::vector<int> even_share(const std::vector<std::vector<int>>& cores,
     cpus.insert(cpus.end(), dealt[core].begin(), dealt[core].end());
   std::ranges::sort(cpus);
   return cpus;
+}
+
+std::vector<int> share_near(const std::vector<std::vector<int>>& cores, std::string_view list,
+                            int place, int ranks) {
+  const std::vector<int> near = parse_cpu_list(list);
+  std::vector<std::vector<int>> here;
+  for (const std::vector<int>& core : cores) {
+    if (std::ranges::count(near, core.front()) > 0) here.push_back(core);
+  }
+  if (here.empty() || (here.size() == cores.size() && ranks == 1)) return {};
+  if (ranks > 1) return even_share(here, {}, place, ranks);
+  std::vector<int> cpus;
+  for (const std::vector<int>& core : here) cpus.insert(cpus.end(), core.begin(), core.end());
+  std::ranges::sort(cpus);
+  return cpus;
+}
+
+std::string local_cpu_list(const std::string& pci) {
+  std::string list;
+  if (!pci.empty()) std::ifstream("/sys/bus/pci/devices/" + pci + "/local_cpulist") >> list;
+  return list;
+}
+
+bool bind_process(const std::vector<int>& cpus) {
+  if (cpus.empty()) return false;
+  const auto room = static_cast<std::size_t>(cpus.back()) + 1;  // they ascend
+  cpu_set_t* const set = CPU_ALLOC(room);
+  const std::size_t bytes = CPU_ALLOC_SIZE(room);
+  CPU_ZERO_S(bytes, set);
+  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set);
+  bool bound = true;
+  std::error_code gone;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", gone)) {
+    const int thread = std::stoi(task.path().filename().string());
+    // A thread may have ended meanwhile.
+    if (sched_setaffinity(thread, bytes, set) != 0 && errno != ESRCH) bound = false;
+  }
+  CPU_FREE(set);
+  return bound && !gone;
 }
 
 int intra_op_threads(int allowed, int machine, int local_world) {

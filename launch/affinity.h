@@ -5,14 +5,15 @@
 // without a word.
 //
 // A core here is a physical core: the hardware threads of one core share its arithmetic units and
-// count once. Only cores() reads the machine; the rest is pure. Thread safety: free functions
-// without state.
+// count once. cores(), local_cpu_list() and bind_process() are about this machine; the rest is
+// pure. Thread safety: free functions without state.
 #pragma once
 
 #include <peal/autograd/core/cores.h>
 #include <peal/launch/rank.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace peal::launch {
@@ -35,6 +36,19 @@ Cores cores();
 std::vector<int> even_share(const std::vector<std::vector<int>>& cores,
                             const std::vector<std::vector<int>>& numa_nodes, int local_rank,
                             int local_world);
+
+// The cpus for a rank beside its GPU, of whose bus the kernel lists some (local_cpulist): of those
+// that the process may use, by core, its even share among the `ranks` of its node that have the
+// same list, of which it is number `place`. Empty where nothing is listed, all that it may use is
+// near, or there are more ranks than cores.
+std::vector<int> share_near(const std::vector<std::vector<int>>& cores, std::string_view list,
+                            int place, int ranks);
+// What the kernel lists for the device of that PCI id ("0000:1b:00.0"); empty where it says
+// nothing.
+std::string local_cpu_list(const std::string& pci);
+// All threads of the process run on these from now on, and so do those that they start. False where
+// that is refused.
+bool bind_process(const std::vector<int>& cpus);
 
 // Threads that an op should use on a rank: max(1, min(allowed, machine / local_world)). Bound to
 // its share a rank uses all of that; unbound it takes no more than its share, so that ranks don't

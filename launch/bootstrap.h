@@ -24,6 +24,9 @@ comm::ProcessGroup mpi_world_group();
 // Whether MPI moves what lies on devices itself.
 bool mpi_reaches_devices();
 
+// The device's place on its bus, as the kernel has it ("0000:1b:00.0"); empty without CUDA.
+std::string pci_bus_id(Device device);
+
 // Collectives on tensors of this device go over NCCL from now on. Collective; nothing without NCCL.
 void attach_nccl(const comm::ProcessGroup& group, Device device);
 // They go over CUDA IPC. Collective; where they cannot, and without CUDA, the group stays as it

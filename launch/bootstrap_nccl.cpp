@@ -7,11 +7,14 @@
 #include <peal/comm/start/nccl.h>
 #include <peal/comm/store/open_store.h>
 #include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
+#include <peal/comm/transport/nccl/peers.h>
 #include <peal/launch/bootstrap.h>
 
 #include <cstdlib>
 
 namespace peal::launch {
+
+std::string pci_bus_id(Device device) { return comm::nccl::pci_of(device); }
 
 void attach_nccl(const comm::ProcessGroup& group, Device device) {
   const char* const chosen = std::getenv("PEAL_STORE");

@@ -89,11 +89,41 @@ void Job::report(LogLevel level, const std::string& mine) const {
   }
 }
 
-void Job::report_binding() const {
+void Job::report_binding(const std::string& near) const {
   const Cores here = cores();
-  const std::string warning = binding_warning(here, where_);
-  report(LogLevel::warning, warning);
-  if (world() > 1) report(LogLevel::info, binding_report(here, where_, num_threads()));
+  if (near.empty()) report(LogLevel::warning, binding_warning(here, where_));
+  if (world() > 1) report(LogLevel::info, binding_report(here, where_, num_threads()) + near);
+}
+
+// A rank that nobody bound runs on cores beside its GPU from now on; memory that it has is where it
+// was, page-locked memory comes with the first batches. Collective.
+void Job::bind_near(Device device) const {
+  const bool threads = where_.launcher == "threads";  // their process is the others', too
+  if (world() == 1 || threads) return;
+  const std::string pci = device.type == DeviceType::cpu ? "" : pci_bus_id(device);
+  const std::string list = local_cpu_list(pci);
+  const std::vector<int> cpus = allowed_cpus();
+  const bool bound = cpus != allowed_cpus(1);
+  const auto beside = [&](int rank, const std::string& cpus_there) {
+    return concat("node ", group_.nodes().node[static_cast<std::size_t>(rank)], ": ", cpus_there);
+  };
+  const auto all = group_.all_gather_object(bound || list.empty() ? "" : beside(rank(), list));
+  std::string near;
+  const std::string& mine = all[static_cast<std::size_t>(rank())];
+  if (!mine.empty()) {
+    const auto place = std::count(all.begin(), all.begin() + rank(), mine);
+    const auto ranks = std::count(all.begin(), all.end(), mine);
+    const auto share =
+        share_near(cpus_by_core(cpus), list, static_cast<int>(place), static_cast<int>(ranks));
+    if (bind_process(share)) near = concat(", near ", device, " (", pci, ")");
+  }
+  const auto who = group_.all_gather_object(near);
+  if (std::ranges::all_of(who, [](const std::string& each) { return each.empty(); })) return;
+  if (!near.empty() && std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const Cores here = cores();
+    set_num_threads(std::min(num_threads(), here.allowed));
+  }
+  report_binding(near.empty() ? " as before" : near);
 }
 
 // How collectives on the devices go: as PEAL_CUDA_TRANSPORT says, else over NCCL where each rank
@@ -129,6 +159,7 @@ Device Job::device(const std::string& text) {
   const DeviceDescription description = describe(chosen);
   const bool tells = world() > 1 && chosen.type != DeviceType::cpu;
   report(LogLevel::info, tells ? device_report(chosen, description, where_) : "");
+  bind_near(chosen);
   // As NCCL sees it: a process with an NCCL_HOSTID of its own has its device for itself.
   const char* host = std::getenv("NCCL_HOSTID");
   const std::string own = description.uuid.empty() || host == nullptr

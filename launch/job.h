@@ -107,7 +107,8 @@ class Job {
 
  private:
   void report(LogLevel level, const std::string& mine) const;
-  void report_binding() const;
+  void report_binding(const std::string& near = "") const;
+  void bind_near(Device device) const;
   void attach(Device device, bool own);
 
   Rank where_;

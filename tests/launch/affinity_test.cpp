@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <limits>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace peal;
@@ -156,6 +158,44 @@ TEST_CASE("ranks are crowded where they may not each keep a cpu busy") {
   CHECK(!crowded({{0, 1}, {1, 2}, {0, 2}}, none));
   CHECK(!crowded({{}, {}, {}}, none));  // who knows
   CHECK(!crowded({}, none));
+}
+
+TEST_CASE("ranks get shares of the cores beside their GPUs") {
+  const auto eight = machine(8);
+  // Two GPUs on each half: whole halves, shared by those that have one list.
+  CHECK(share_near(eight, "0-3", 0, 2) == std::vector<int>{0, 1});
+  CHECK(share_near(eight, "0-3", 1, 2) == std::vector<int>{2, 3});
+  CHECK(share_near(eight, "4-7", 1, 2) == std::vector<int>{6, 7});
+  CHECK(share_near(eight, "4-7", 0, 1) == std::vector<int>{4, 5, 6, 7});
+  // Hardware threads of a core stay together, and what the process may not use is nobody's.
+  CHECK(share_near({{0, 4}, {1, 5}, {2, 6}}, "0-1,4-5", 1, 2) == std::vector<int>{1, 5});
+  CHECK(share_near({{0, 4}, {1, 5}, {2, 6}}, "0,2-4,6-7", 0, 1) == std::vector<int>{0, 2, 4, 6});
+  // Where all cores are near, ranks share them still; one alone has nothing to gain.
+  CHECK(share_near(eight, "0-7", 1, 2) == std::vector<int>{4, 5, 6, 7});
+  CHECK(share_near(eight, "0-7", 0, 1).empty());
+  CHECK(share_near(eight, "", 0, 1).empty());
+  CHECK(share_near(eight, "64-95", 0, 1).empty());
+  CHECK(share_near(eight, "0-1", 2, 3).empty());  // more ranks than cores
+  CHECK(local_cpu_list("").empty());
+  CHECK(local_cpu_list("0000:no:such.device").empty());
+}
+
+TEST_CASE("a process binds its threads, those that it had, too") {
+  const auto before = allowed_cpus();
+  std::promise<void> bound;
+  std::vector<int> seen;
+  std::thread other([&] {
+    bound.get_future().wait();
+    seen = allowed_cpus();
+  });
+  CHECK(!bind_process({}));
+  CHECK(bind_process({before.back()}));
+  bound.set_value();
+  other.join();
+  CHECK(seen == std::vector<int>{before.back()});
+  CHECK(allowed_cpus() == std::vector<int>{before.back()});
+  REQUIRE(bind_process(before));
+  CHECK(allowed_cpus() == before);
 }
 
 TEST_CASE("a process that is bound to one cpu knows it") {
