@@ -17,6 +17,8 @@ set(faces peal.h
   launch/training/learner/callbacks.h launch/training/learner/exported.h launch/training/learner/learner.h
   launch/training/learner/data_loaders.h launch/training/learner/mixup.h launch/training/learner/profiler.h
   launch/training/learner/progress.h launch/training/learner/tabular.h launch/training/learner/text.h
+  launch/training/learner/image_data_loaders.h launch/training/learner/interpretation.h
+  launch/training/learner/tabular_data_loaders.h
   launch/training/learner/vision.h launch/training/trainer/get_scheduler.h launch/training/trainer/trainer.h
   nn/nn.h)
 if(PEAL_MPI)

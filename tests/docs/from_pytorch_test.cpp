@@ -12,11 +12,12 @@
 #include <peal/launch/job.h>
 #include <peal/launch/training/learner/callbacks.h>
 #include <peal/launch/training/learner/exported.h>
+#include <peal/launch/training/learner/image_data_loaders.h>
+#include <peal/launch/training/learner/interpretation.h>
 #include <peal/launch/training/learner/mixup.h>
 #include <peal/launch/training/learner/progress.h>
-#include <peal/launch/training/learner/tabular.h>
+#include <peal/launch/training/learner/tabular_data_loaders.h>
 #include <peal/launch/training/learner/text.h>
-#include <peal/launch/training/learner/vision.h>
 #include <peal/launch/training/trainer/get_scheduler.h>
 #include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/nn.h>

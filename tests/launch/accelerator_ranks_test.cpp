@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Accelerator: what ranks do together beside training, and runs that go on where they stopped.
+#include <peal/autograd/core/context.h>
 #include <peal/tests/folder.h>
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <new>
+#include <string>
 
 #include "accelerator_ranks.h"
 
@@ -73,6 +78,42 @@ TEST_CASE("ranks gather, reduce, pad and share out") {
     CHECK(accelerator.check_trigger());
     CHECK(!accelerator.check_trigger());
     accelerator.wait_for_everyone();
+    return 0;
+  });
+}
+
+TEST_CASE("a profile is of this rank's ops while it runs, and a file of each") {
+  const Folder folder;
+  on_ranks(2, [&](launch::Job& job) {
+    launch::Accelerator accelerator(job);
+    const auto outside = context().trace;
+    const Tensor x = ones({3, 3});
+    {
+      auto profile = accelerator.profile({.output_trace_dir = folder.path / "profiles"});
+      for (int step = 0; step < 2; ++step) {
+        exp(x);
+        profile.step();
+      }
+      profile.stop();
+      log(x);  // which counts no more
+      CHECK(context().trace == outside);
+      const auto rows = profile.trace().rows();
+      const auto of = [&](const std::string& name) {
+        return std::find_if(rows.begin(), rows.end(),
+                            [&](const auto& r) { return r.name == name; });
+      };
+      REQUIRE(of("exp") != rows.end());
+      CHECK(of("exp")->forward.calls == 2);
+      CHECK(of("log") == rows.end());
+    }
+    CHECK(std::filesystem::file_size(
+              folder.path / "profiles" /
+              ("profile_" + std::to_string(accelerator.process_index()) + ".json")) > 0);
+    std::ofstream(folder.path / "no_folder") << "a file";
+    accelerator.wait_for_everyone();
+    auto nowhere = accelerator.profile({.output_trace_dir = folder.path / "no_folder" / "below"});
+    CHECK_THROWS_AS(nowhere.stop(), Error);
+    CHECK(context().trace == outside);
     return 0;
   });
 }

@@ -5,6 +5,7 @@
 #include <peal/comm/start/threads.h>
 #include <peal/data/text/text_set.h>
 #include <peal/launch/training/learner/exported.h>
+#include <peal/launch/training/learner/interpretation.h>
 #include <peal/launch/training/learner/learner.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/layers/layers.h>
@@ -14,7 +15,11 @@
 
 #include "points.h"
 
+#include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -270,4 +275,62 @@ TEST_CASE("predictions by a whole loader are those of one rank, before the first
       check_equal(found.targets, expected.targets);
     });
   }
+}
+
+TEST_CASE("where a model is wrong: the largest losses, and which class is taken for which") {
+  const testing::Folder folder;
+  // It takes the third class for the first, the surer the larger x is.
+  const auto says = [](nn::Module&, const data::Batch& batch) {
+    const auto x = batch.x.to_vector<float>();
+    const auto y = batch.y.to_vector<std::int64_t>();
+    std::vector<float> logits(y.size() * 3);
+    for (std::size_t k = 0; k < y.size(); ++k) {
+      logits[3 * k + (y[k] == 1 ? 1 : 0)] = x[2 * k] + 4;
+    }
+    return Tensor::from(logits, {std::ssize(y), 3}, Device{});
+  };
+  for (const int world : {1, 3}) {
+    comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      data::DataLoader loader(std::make_shared<Points>(12), exact_share(job));
+      auto options = with_cross_entropy();
+      options.forward = says;
+      launch::Learner learner(job, {nullptr, &loader}, made_net(), options);
+      const auto found = launch::ClassificationInterpretation::from_learner(learner);
+      using Confused = launch::ClassificationInterpretation::Confused;
+      CHECK(found.confusion_matrix().to_vector<std::int64_t>() ==
+            std::vector<std::int64_t>{4, 0, 0, 0, 4, 0, 4, 0, 0});
+      CHECK(found.most_confused(4) == std::vector<Confused>{{"blue", "red", 4}});
+      CHECK(found.most_confused(5).empty());
+      std::vector<std::int64_t> worst;
+      for (const auto& each : found.top_losses(4)) worst.push_back(each.sample);
+      CHECK(worst == std::vector<std::int64_t>{5, 11, 2, 8});
+      CHECK(found.top_losses(1)[0].loss == doctest::Approx(std::log(std::exp(6.0) + 2)));
+      CHECK(found.top_losses().size() == 12);
+      CHECK(found.top_losses(1, false)[0].sample == 6);
+      CHECK(found.classification_report() ==
+            "              precision    recall  f1-score   support\n\n"
+            "         red       0.50      1.00      0.67         4\n"
+            "       green       1.00      1.00      1.00         4\n"
+            "        blue       0.00      0.00      0.00         4\n\n"
+            "    accuracy                           0.67        12\n"
+            "   macro avg       0.50      0.67      0.56        12\n"
+            "weighted avg       0.50      0.67      0.56        12\n");
+      const auto file = folder.path / concat(world, '_', job.rank(), ".svg");
+      found.plot_confusion_matrix(file, true);
+      CHECK(std::filesystem::exists(file) == job.is_main());
+      if (!job.is_main()) return;
+      std::stringstream text;
+      text << std::ifstream(file).rdbuf();
+      testing::check_has(text.str(), ">blue</text>");
+      testing::check_has(text.str(), ">1.00</text>");
+    });
+  }
+  launch::Job job;
+  data::DataLoader loader(std::make_shared<Points>(4), exact_share(job));
+  launch::Learner number(job, {nullptr, &loader}, made_net(),
+                         {.loss = [](const Tensor& x, const Tensor&) { return mean(x); }});
+  testing::check_has(
+      testing::error_of([&] { launch::ClassificationInterpretation::from_learner(number); }),
+      "expected classes, i64");
 }

@@ -41,6 +41,7 @@
 #include <peal/launch/training/accelerator/prepared_optimizer.h>
 #include <peal/launch/training/accelerator/prepared_plateau.h>
 #include <peal/launch/training/accelerator/prepared_stream.h>
+#include <peal/launch/training/accelerator/profile.h>
 #include <peal/launch/training/accelerator/strategy.h>
 #include <peal/launch/training/across_processes.h>
 #include <peal/launch/training/tracker.h>
@@ -256,6 +257,10 @@ class Accelerator {
   void local_main_process_first(const std::function<void()>& f) const;
   // On rank 0 alone, as a line.
   void print(const std::string& text) const;
+  // Which ops the time goes to on this rank, while what is returned lives.
+  [[nodiscard]] Profile profile(ProfileOptions options = {}) const {
+    return Profile(process_index(), device_, std::move(options));
+  }
   // A wish of any rank (to stop early, say), which all hear of: check_trigger() says whether there
   // was one since it last said so. Collective.
   void set_trigger() { triggered_ = true; }
