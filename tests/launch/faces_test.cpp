@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three ways to write one training, a plain loop of one rank, the Accelerator and the Learner: the
-// same losses, step by step, with every strategy.
+// Ways to write one training, a plain loop of one rank, the Accelerator, the Learner and the
+// Trainer: the same losses, step by step, with every strategy.
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
@@ -12,6 +12,7 @@
 #include <peal/nn/optim/clip_grad.h>
 
 #include "points.h"
+#include "trainer_program.h"
 
 #include <cstdint>
 #include <memory>
@@ -150,6 +151,39 @@ Run by_learner(launch::Job& job, const std::string& strategy, std::int64_t toget
   return run;
 }
 
+// Its losses are those of steps.
+Run by_trainer(launch::Job& job, const std::string& strategy, std::int64_t together) {
+  Net net = made();
+  launch::TrainingArguments arguments = testing::quiet();
+  arguments.per_device_train_batch_size = global_batch / job.world();
+  arguments.gradient_accumulation_steps = together;
+  arguments.num_train_epochs = epochs;
+  arguments.learning_rate = adam.lr;
+  arguments.lr_scheduler_type = "constant";
+  arguments.max_grad_norm = max_norm;
+  arguments.strategy = strategy;
+  arguments.logging_steps = 1;
+  arguments.seed = 5;
+  launch::Trainer trainer(job, net, arguments,
+                          {.train_dataset = std::make_shared<Wide>(),
+                           .loss = loss_of,
+                           .optimizer = launch::optimizer_of<nn::AdamW>(adam)});
+  trainer.train();
+  return {testing::logged(trainer.state(), "loss"), numbers_of(net)};
+}
+
+// Of steps, where those of batches are given.
+Run in_steps(const Run& of, std::int64_t together) {
+  Run run{{}, of.weights};
+  const auto n = static_cast<std::size_t>(together);
+  for (std::size_t i = 0; i + n <= of.losses.size(); i += n) {
+    double sum = 0;
+    for (std::size_t k = 0; k < n; ++k) sum += of.losses[i + k];
+    run.losses.push_back(sum / static_cast<double>(together));
+  }
+  return run;
+}
+
 void check_near(const Run& got, const Run& wanted) {
   const auto near = [](const std::vector<double>& a, const std::vector<double>& b) {
     REQUIRE(a.size() == b.size());
@@ -163,7 +197,7 @@ void check_near(const Run& got, const Run& wanted) {
 
 }  // namespace
 
-TEST_CASE("a plain loop, the Accelerator and the Learner take the same steps, by any strategy") {
+TEST_CASE("a plain loop, Accelerator, Learner and Trainer take the same steps, by any strategy") {
   for (const std::int64_t together : {1, 2}) {
     const Run wanted = by_hand(together);
     REQUIRE(wanted.losses.size() == epochs * samples / global_batch);
@@ -175,6 +209,7 @@ TEST_CASE("a plain loop, the Accelerator and the Learner take the same steps, by
           check_near(by_accelerator(job, strategy, together), wanted);
           check_near(by_learner(job, strategy, together, false), wanted);
           check_near(by_learner(job, strategy, together, true), wanted);
+          check_near(by_trainer(job, strategy, together), in_steps(wanted, together));
         }
       });
     }

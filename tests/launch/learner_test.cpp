@@ -74,8 +74,12 @@ TEST_CASE("events come in fastai's order, and a cancel goes to after_cancel, the
     seen += std::string(launch::name_of(event)) + ' ';
     if (event != cancelled) return;
     if (event == launch::Event::before_step) throw launch::CancelStepException();
+    if (event == launch::Event::before_backward) throw launch::CancelBackwardException();
     if (event == launch::Event::after_pred) throw launch::CancelBatchException();
+    if (event == launch::Event::after_backward) throw launch::CancelTrainException();
+    if (event == launch::Event::before_validate) throw launch::CancelValidException();
     if (event == launch::Event::before_train) throw launch::CancelEpochException();
+    if (event == launch::Event::after_train) throw launch::CancelFitException();
   })};
   data::DataLoader one(std::make_shared<Points>(2), {.batch_size = 2});
   launch::Learner learner(job, {&p.training, &one}, p.net, options);
@@ -102,6 +106,41 @@ TEST_CASE("events come in fastai's order, and a cancel goes to after_cancel, the
   cancelled = launch::Event::before_train;
   learner.fit(1);
   CHECK(seen == "before_fit before_epoch before_train after_cancel_epoch " + end);
+  const auto cancelling = [&](launch::Event at) {
+    seen.clear();
+    cancelled = at;
+    learner.fit(1);
+    return seen;
+  };
+  const std::string step = "before_step after_step after_batch after_train ";
+  const std::string backward =
+      "before_fit before_epoch before_train before_batch after_pred after_loss before_backward ";
+  CHECK(cancelling(launch::Event::before_backward) ==
+        backward + "after_cancel_backward after_backward " + step + valid + end);
+  CHECK(cancelling(launch::Event::after_backward) ==
+        backward + "after_backward after_cancel_train after_train " + valid + end);
+  CHECK(cancelling(launch::Event::before_validate) ==
+        backward + "after_backward " + step +
+            "before_validate after_cancel_validate after_validate " + end);
+  CHECK(cancelling(launch::Event::after_train) ==
+        backward + "after_backward " + step + "after_cancel_fit after_fit ");
+}
+
+TEST_CASE("callbacks come by fastai's orders, and its Adam is the optimizer") {
+  launch::Job job;
+  Program p(job);
+  launch::Learner learner(job, {&p.training}, p.net, p.options());
+  CHECK(learner.recorder().order() == 50);
+  CHECK(launch::ParamScheduler({}, learner.recorder()).order() == 60);
+  learner.fit(1);
+  REQUIRE(learner.optimizer->group_count() == 6);  // of each layer group its bias, and the rest
+  for (std::size_t g = 0; g < 6; ++g) {
+    const auto setting = [&](const char* name) { return learner.optimizer->setting(name, g); };
+    CHECK(setting("beta1") == 0.9);
+    CHECK(setting("beta2") == 0.99);
+    CHECK(setting("eps") == 1e-5);
+    CHECK(setting("weight_decay") == (g % 2 == 0 ? 0 : 0.01));
+  }
 }
 
 TEST_CASE("rates and momenta of the fits are fastai's") {

@@ -3,10 +3,14 @@
 #include <doctest/doctest.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/autograd/profile.h>
 #include <peal/comm/start/threads.h>
 #include <peal/data/loader.h>
 #include <peal/launch/training/evaluation.h>
+#include <peal/launch/training/learner/learner.h>
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/loss.h>
+#include <peal/nn/metrics/classification.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/ddp.h>
 
@@ -79,6 +83,30 @@ TEST_CASE("an evaluation is that of one rank, whatever the size, the batch and t
     }
   }
   CHECK(cases == 4 * 10 * 3 - 3);
+}
+
+TEST_CASE("an evaluation keeps sums, and nothing of what the model gives") {
+  struct Logits : data::Dataset {
+    std::int64_t size() const override { return 20000; }
+    data::Batch get(std::span<const std::int64_t> indices) const override {
+      const auto n = std::ssize(indices);
+      return {Tensor::zeros({n, 1000}), Tensor::zeros({n}, DType::i64)};
+    }
+  };
+  struct Same : nn::Module {
+    Tensor forward(const Tensor& x) override { return x * 1.0; }
+  };
+  const auto set = std::make_shared<Logits>();  // 80 MB of logits
+  Same model;
+  const auto before = memory_marks().tensors;
+  data::DataLoader loader(set, {.batch_size = 50});
+  CHECK(launch::accuracy(model, loader, comm::ProcessGroup::alone()) == 1);
+  launch::Job job;
+  launch::Learner learner(job, {nullptr, &loader}, model,
+                          {.loss = nn::CrossEntropyLoss{},
+                           .metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}}});
+  CHECK(learner.validate().at(1).value == 1);
+  CHECK(memory_marks().tensors < before + (std::size_t{16} << 20));
 }
 
 TEST_CASE("an evaluation of nothing is an error, the same on all ranks") {
