@@ -146,7 +146,8 @@ void Reducer::scale() {
                                      "with neither backward(loss, samples) nor Join with "
                                      "divide_by_initial_world_size = false"));
     }
-    mul_(bucket.buffer, bucket.averaged == Averaged::over_all ? factor : of_own);
+    const double by = bucket.averaged == Averaged::over_all ? factor : of_own;
+    if (by != 1) mul_(bucket.buffer, by);  // of equal batches it mostly is, and a pass costs time
   }
 }
 

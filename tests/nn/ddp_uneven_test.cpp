@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training with batches of different numbers and sizes is training of one process on the same
 // global batches: each sample weighs the same, with accumulation, clipping, hooks and types.
+#include <peal/autograd/core/trace.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/sgd.h>
@@ -11,6 +12,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "ddp_ranks.h"
@@ -294,5 +298,26 @@ TEST_CASE("a part of the world has a divisor of its own, and the rest has no say
       const float both = rank < 2 ? 2.5F : 4.0F, one = rank < 2 ? 4.0F : 2.0F;
       CHECK(net.w.grad().item<float>() == (turn == 0 ? both : one));
     }
+  });
+}
+
+TEST_CASE("batches of one size are averaged without a pass over the gradients of its own") {
+  ranks(2, [](const Group& group, int rank) {
+    nn::Sequential net = make_net(false);
+    DDP ddp(net, group, {.buckets = apart});
+    const auto passes = [&](std::int64_t samples) {
+      ddp.zero_grad();
+      const Tensor loss = mean_loss(ddp, full({samples, 3}, 1.0));
+      context().trace = std::make_shared<Trace>(1000);
+      ddp.backward(loss, static_cast<double>(samples));
+      const auto trace = std::exchange(context().trace, nullptr);
+      const auto spans = trace->spans(std::this_thread::get_id());
+      REQUIRE(!spans.empty());
+      return std::ranges::count_if(spans, [](const auto& each) { return each.name == "mul_"; });
+    };
+    CHECK(passes(8) == 0);
+    CHECK(passes(8) == 0);
+    CHECK(passes(rank == 0 ? 8 : 4) > 0);
+    CHECK(passes(8) == 0);
   });
 }
