@@ -12,8 +12,8 @@
 // The book (docs/book): chapter 7, data-parallel training.
 #include <peal/data/mnist.h>
 #include <peal/data/synthetic_digits.h>
+#include <peal/examples/trainer_program.h>
 #include <peal/launch/job.h>
-#include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/basic_net.h>
@@ -22,11 +22,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <string>
 
 using namespace peal;
+using trainer_program::print;
 
 namespace {
 
@@ -43,11 +43,6 @@ data::DatasetRef open_data(const std::string& name, std::int64_t samples, bool t
   return data::mnist(name, train);
 }
 
-void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);  // at once, where it goes to a file
-}
-
 // How long it took to begin.
 struct FirstStep : launch::TrainerCallback {
   void on_step_end(launch::Trainer& trainer, launch::TrainerControl&) override {
@@ -58,23 +53,16 @@ struct FirstStep : launch::TrainerCallback {
   bool is_done = false;
 };
 
-// What is best here, where transformers' defaults are for models that were trained before.
-const launch::TrainingArguments defaults{.do_train = true,
-                                         .eval_strategy = "epoch",
-                                         .per_device_train_batch_size = 32,
-                                         .per_device_eval_batch_size = 250,
-                                         .learning_rate = 1e-3,
-                                         .weight_decay = 1e-2,
-                                         .max_grad_norm = 0,
-                                         .num_train_epochs = 1,
-                                         .lr_scheduler_type = "constant",
-                                         .logging_strategy = "epoch",
-                                         .save_strategy = "no"};
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::TrainingArguments arguments = defaults;
+  launch::TrainingArguments arguments = trainer_program::defaults;
+  arguments.per_device_train_batch_size = 32;
+  arguments.per_device_eval_batch_size = 250;
+  arguments.learning_rate = 1e-3;
+  arguments.weight_decay = 1e-2;
+  arguments.lr_scheduler_type = "constant";
+  arguments.seed = 42;
   std::string data_name = "fashion";
   std::int64_t samples = 0;
   launch::CommandLine line(
@@ -97,11 +85,6 @@ int main(int argc, char** argv) {
          .callbacks = {std::make_shared<FirstStep>()},
          .settings = {{"data", data_name}, {"train_samples", std::to_string(samples)}},
          .tell = print});
-    if (arguments.do_train) {
-      trainer.train();
-    } else {
-      trainer.load_model();
-      trainer.evaluate();
-    }
+    trainer_program::train_or_judge(trainer);
   });
 }

@@ -14,16 +14,15 @@
 // together. The Trainer's arguments are options, all of them: docs/training-arguments.md.
 #include <peal/data/tables/encoded.h>
 #include <peal/examples/adult.h>
+#include <peal/examples/trainer_program.h>
 #include <peal/launch/job.h>
 #include <peal/launch/training/read_by_all.h>
 #include <peal/launch/training/trainer/export_run.h>
-#include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/tabular.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -38,27 +37,14 @@ data::Table read_people(const std::filesystem::path& file, const launch::Job& jo
   return adult::read_people(file);
 }
 
-void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);  // at once, where it goes to a file
-}
-
-const launch::TrainingArguments defaults{.do_train = true,
-                                         .eval_strategy = "epoch",
-                                         .per_device_train_batch_size = 64,
-                                         .per_device_eval_batch_size = 1000,
-                                         .learning_rate = 5e-3,
-                                         .weight_decay = 1e-2,
-                                         .max_grad_norm = 0,
-                                         .num_train_epochs = 1,
-                                         .logging_strategy = "epoch",
-                                         .save_strategy = "no",
-                                         .seed = 0};
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::TrainingArguments arguments = defaults;
+  launch::TrainingArguments arguments = trainer_program::defaults;
+  arguments.per_device_train_batch_size = 64;
+  arguments.per_device_eval_batch_size = 1000;
+  arguments.learning_rate = 5e-3;
+  arguments.weight_decay = 1e-2;
   std::string data, run_file;
   launch::CommandLine line(
       "Trains a TabularModel on UCI's Adult, or with --do_train false judges the model of "
@@ -108,14 +94,9 @@ int main(int argc, char** argv) {
                      {"train_samples", std::to_string(learnt ? learnt->size() : 0)}},
         .save_processing =
             [&](const std::string& folder) { data::save_statistics(beside(folder), statistics); },
-        .tell = print};
+        .tell = trainer_program::print};
     if (!run_file.empty()) options.callbacks = {std::make_shared<launch::ExportRun>(run_file)};
     launch::Trainer trainer(job, net, arguments, options);
-    if (arguments.do_train) {
-      trainer.train();
-    } else {
-      trainer.load_model();
-      trainer.evaluate();
-    }
+    trainer_program::train_or_judge(trainer);
   });
 }

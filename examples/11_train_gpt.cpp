@@ -19,15 +19,14 @@
 #include <peal/data/text/byte_pairs.h>
 #include <peal/data/text/sentence_piece.h>
 #include <peal/data/text/token_file.h>
+#include <peal/examples/trainer_program.h>
 #include <peal/launch/job.h>
 #include <peal/launch/training/read_by_all.h>
 #include <peal/launch/training/trainer/export_run.h>
-#include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/generate.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,6 +34,7 @@
 #include <vector>
 
 using namespace peal;
+using trainer_program::print;
 
 namespace {
 
@@ -44,11 +44,6 @@ struct Choices {
   std::int64_t length = 300, top_k = 0;
   double dropout = 0, temperature = 0.8, top_p = 1;
 };
-
-void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);  // at once, where it goes to a file
-}
 
 std::string read_text(const std::string& path, const launch::Job& job) {
   launch::check_all_read(path, job.world());
@@ -205,23 +200,15 @@ void learn(launch::Job& job, const launch::TrainingArguments& arguments, const C
   print_sample(job, gpt, vocabulary, c, arguments.seed);
 }
 
-const launch::TrainingArguments defaults{.do_train = true,
-                                         .eval_strategy = "epoch",
-                                         .per_device_train_batch_size = 32,
-                                         .per_device_eval_batch_size = 32,
-                                         .learning_rate = 1e-3,
-                                         .weight_decay = 0.1,
-                                         .adam_beta2 = 0.99,
-                                         .max_grad_norm = 0,
-                                         .num_train_epochs = 1,
-                                         .logging_strategy = "epoch",
-                                         .save_strategy = "no",
-                                         .seed = 0};
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::TrainingArguments arguments = defaults;
+  launch::TrainingArguments arguments = trainer_program::defaults;
+  arguments.per_device_train_batch_size = 32;
+  arguments.per_device_eval_batch_size = 32;
+  arguments.learning_rate = 1e-3;
+  arguments.weight_decay = 0.1;
+  arguments.adam_beta2 = 0.99;
   Choices c;
   launch::CommandLine line(
       "Trains a GPT on a text, or with --do_train false judges the model of "

@@ -17,9 +17,9 @@
 #include <peal/data/images/image_folder.h>
 #include <peal/data/images/mixup.h>
 #include <peal/data/images/random_transforms.h>
+#include <peal/examples/trainer_program.h>
 #include <peal/launch/job.h>
 #include <peal/launch/training/trainer/export_run.h>
-#include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/resnet.h>
@@ -30,7 +30,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -38,14 +37,10 @@
 #include <vector>
 
 using namespace peal;
+using trainer_program::print;
 namespace fs = std::filesystem;
 
 namespace {
-
-void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);  // at once, where it goes to a file
-}
 
 nn::Module make_model(const std::string& name, std::int64_t classes, std::int64_t size) {
   const nn::ResNetSettings settings{.num_classes = classes, .small_images = size <= 64};
@@ -151,22 +146,14 @@ void judge(launch::Job& job, launch::TrainingArguments arguments, const std::str
   }
 }
 
-const launch::TrainingArguments defaults{.do_train = true,
-                                         .eval_strategy = "epoch",
-                                         .per_device_train_batch_size = 64,
-                                         .per_device_eval_batch_size = 100,
-                                         .learning_rate = 0.1,
-                                         .max_grad_norm = 0,
-                                         .num_train_epochs = 1,
-                                         .logging_strategy = "epoch",
-                                         .save_strategy = "no",
-                                         .seed = 0,
-                                         .dataloader_num_workers = 1};
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::TrainingArguments arguments = defaults;
+  launch::TrainingArguments arguments = trainer_program::defaults;
+  arguments.per_device_train_batch_size = 64;
+  arguments.per_device_eval_batch_size = 100;
+  arguments.learning_rate = 0.1;
+  arguments.dataloader_num_workers = 1;
   std::string folder, name = "resnet18", run_file;
   std::int64_t size = 32;
   double mixup = 0;

@@ -10,16 +10,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <utility>
 
 namespace texts {
-
-void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);  // at once, where it goes to a file
-}
 
 std::string words_beside(const std::string& checkpoint) {
   return launch::beside(checkpoint, ".words");
@@ -96,12 +90,7 @@ void run(launch::Job& job, const Options& o, const data::Vocabulary& words, nn::
   if (!o.export_file.empty())
     options.callbacks.push_back(std::make_shared<launch::ExportRun>(o.export_file));
   launch::Trainer trainer(job, net, o.run, options);
-  if (o.run.do_train) {
-    trainer.train();
-  } else {
-    trainer.load_model();
-    trainer.evaluate();
-  }
+  trainer_program::train_or_judge(trainer);
 }
 
 }  // namespace texts

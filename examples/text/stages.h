@@ -4,9 +4,9 @@
 
 #include <peal/data/text/text_files.h>
 #include <peal/data/text/vocabulary.h>
+#include <peal/examples/trainer_program.h>
 #include <peal/launch/job.h>
 #include <peal/launch/training/read_by_all.h>
-#include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/models/awd_lstm.h>
 
 #include <string>
@@ -15,20 +15,19 @@
 namespace texts {
 
 using namespace peal;
+using trainer_program::print;
+
+inline launch::TrainingArguments defaults() {
+  launch::TrainingArguments run = trainer_program::defaults;
+  run.per_device_train_batch_size = run.per_device_eval_batch_size = 32;
+  run.learning_rate = 1e-2;
+  run.weight_decay = 0.1;
+  run.adam_beta2 = 0.99;
+  return run;
+}
 
 struct Options {
-  launch::TrainingArguments run{.do_train = true,
-                                .eval_strategy = "epoch",
-                                .per_device_train_batch_size = 32,
-                                .per_device_eval_batch_size = 32,
-                                .learning_rate = 1e-2,
-                                .weight_decay = 0.1,
-                                .adam_beta2 = 0.99,
-                                .max_grad_norm = 0,
-                                .num_train_epochs = 1,
-                                .logging_strategy = "epoch",
-                                .save_strategy = "no",
-                                .seed = 0};
+  launch::TrainingArguments run = defaults();
   std::string stage = "lm", data, export_file;
   std::string from, resumed;  // checkpoints
   std::int64_t emb = 400, hidden = 1152, layers = 3, seq_len = 72, max_words = 60000, min_count = 3;
@@ -40,7 +39,6 @@ struct Options {
 void language_model(launch::Job& job, Options& o);
 void classifier(launch::Job& job, Options& o);
 
-void print(const std::string& line);
 std::string words_beside(const std::string& checkpoint);
 // The sizes of a checkpoint's model become the options'. Error where it is of another stage.
 void take_sizes(const std::string& checkpoint, const std::string& stage, Options& o);
