@@ -9,12 +9,15 @@
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/parallel/ddp.h>
 #include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
 #include "points.h"
 
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -151,6 +154,14 @@ TEST_CASE("rates and momenta of the fits are fastai's") {
   near(learner.recorder().settings["lr"],
        {.04, .52, 1, .93301337, .7500025, .500005, .2500075, .06699663});
   near(learner.recorder().settings["mom"], {.95, .9, .85, .85669873, .875, .9, .925, .94330127});
+  const testing::Folder folder;
+  learner.fit_one_cycle(1, 1e-3);
+  learner.recorder().plot_sched(folder.path / "schedule.svg");
+  std::stringstream drawn;
+  drawn << std::ifstream(folder.path / "schedule.svg").rdbuf();
+  for (const char* seen : {">lr</text>", ">0.0004</text>", ">mom</text>", ">0.9</text>"}) {
+    testing::check_has(drawn.str(), seen);  // each has axes of its own
+  }
   learner.fit_flat_cos(1, 1.0);
   near(learner.recorder().settings["lr"], {1, 1, 1, 1, 1, 1, 1, .500005});
   learner.fit_sgdr(3, 1, 1.0);

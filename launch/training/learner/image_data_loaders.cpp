@@ -121,6 +121,7 @@ ImageDataLoaders ImageDataLoaders::from_name_func(
     const Job& job, const data::ImageFilesRef& images,
     const std::function<std::string(const std::string& name)>& label_func, const Options& options) {
   Sets sets = alike(job, [&] {
+    PEAL_CHECK(images, "there are no images; give data::image_files(folder)");
     std::vector<std::string> labels;
     for (std::int64_t k = 0; k < images->size(); ++k) {
       labels.push_back(label_func(name_of_file(*images, k)));

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <string_view>
 
 namespace peal::launch {
 namespace {
@@ -137,9 +138,23 @@ std::string svg(const Plot& plot) {
   return all + "</svg>\n";
 }
 
-void save_svg(const std::filesystem::path& path, const Plot& plot) {
+std::string svg(const std::vector<Plot>& plots) {
+  if (plots.size() == 1) return svg(plots.front());
+  const auto count = static_cast<double>(plots.size());
+  std::string all = fmt::format("<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {}'>\n",
+                                plot_width * count, plot_height);
+  for (std::size_t k = 0; k < plots.size(); ++k) {
+    const std::string one = svg(plots[k]);
+    all += fmt::format("<svg x='{}' y='0' width='{}' height='{}'",
+                       plot_width * static_cast<double>(k), plot_width, plot_height);
+    all += one.substr(std::string_view("<svg").size());
+  }
+  return all + "</svg>\n";
+}
+
+void save_svg(const std::filesystem::path& path, const std::vector<Plot>& plots) {
   std::ofstream file(path);
-  file << svg(plot);
+  file << svg(plots);
   PEAL_CHECK(file.flush(), path.string(), ": cannot be written");
 }
 

@@ -23,7 +23,12 @@ struct Plot {
 };
 
 std::string svg(const Plot& plot);
+// Side by side, each with axes of its own.
+std::string svg(const std::vector<Plot>& plots);
 // Error: the file cannot be written.
-void save_svg(const std::filesystem::path& path, const Plot& plot);
+void save_svg(const std::filesystem::path& path, const std::vector<Plot>& plots);
+inline void save_svg(const std::filesystem::path& path, const Plot& plot) {
+  save_svg(path, std::vector{plot});
+}
 
 }  // namespace peal::launch

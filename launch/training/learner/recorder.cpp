@@ -186,13 +186,16 @@ void Recorder::plot_loss(const std::filesystem::path& path, std::size_t skip_sta
 
 void Recorder::plot_sched(const std::filesystem::path& path) const {
   if (!main_) return;
-  Plot plot{.title = "Schedule", .x_title = "batch", .y_title = "setting"};
-  for (const auto& [name, numbers] : settings) {
-    plot.lines.push_back({name, counted(numbers.size()), numbers});
-  }
-  if (plot.lines.empty()) plot.lines.push_back({"lr", counted(lrs.size()), lrs});
-  if (plot.lines.size() == 1) plot.y_title = plot.lines[0].name;
-  save_svg(path, plot);
+  // A rate and a momentum are of different sizes.
+  const auto plot_of = [](const std::string& name, const std::vector<double>& numbers) {
+    Plot plot{.title = "Schedule", .x_title = "batch", .y_title = name};
+    plot.lines = {{name, counted(numbers.size()), numbers}};
+    return plot;
+  };
+  std::vector<Plot> plots;
+  for (const auto& [name, numbers] : settings) plots.push_back(plot_of(name, numbers));
+  if (plots.empty()) plots.push_back(plot_of("lr", lrs));
+  save_svg(path, plots);
 }
 
 void CSVLogger::before_fit(Loop& loop) {
