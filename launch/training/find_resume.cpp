@@ -3,9 +3,9 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
+#include <peal/autograd/core/safetensors_file.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/checkpoints.h>
-#include <peal/nn/checkpoint.h>
 #include <peal/nn/checkpoint_folder.h>
 
 #include <filesystem>
@@ -58,7 +58,7 @@ std::string beside(const std::string& checkpoint, const std::string& ending) {
 }
 
 std::string setting_in(const std::string& checkpoint, const std::string& name) {
-  const nn::CheckpointFile file(checkpoint);
+  const SafetensorsFile file(checkpoint);  // whose header is enough
   const auto found = file.metadata().find(name);
   PEAL_CHECK(found != file.metadata().end(), checkpoint, " has no setting '", name,
              "'; is it a checkpoint of another program, or of an older version of this one?");
