@@ -12,14 +12,12 @@
 //
 // The book (docs/book): chapter 7, data-parallel training.
 #include <peal/autograd/ops/ops.h>
-#include <peal/data/images/image_folder.h>
-#include <peal/data/images/random_transforms.h>
+#include <peal/data/images/transforms.h>
 #include <peal/examples/learner_program.h>
-#include <peal/launch/training/learner/data_loaders.h>
 #include <peal/launch/training/learner/exported.h>
+#include <peal/launch/training/learner/image_data_loaders.h>
 #include <peal/launch/training/learner/mixup.h>
 #include <peal/launch/training/learner/progress.h>
-#include <peal/launch/training/learner/vision.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
@@ -27,14 +25,12 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 using namespace peal;
 using learner_program::print;
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -49,27 +45,12 @@ nn::ResNet18 net_of(std::int64_t size, std::int64_t classes = 1000) {
   return nn::ResNet18({.num_classes = classes, .small_images = size <= 64});
 }
 
-data::ImageFilesRef open_part(const fs::path& data, const std::string& part,
-                              const std::vector<std::string>& classes = {}) {
-  return fs::is_directory(data) ? data::image_folder(data / part, {}, classes)
-                                : data::image_archive(data, part, {}, classes);
-}
-
-data::ImageFilesRef transformed(const data::ImageFilesRef& images, std::int64_t size,
-                                bool training) {
-  using data::Compose;
-  return images->with(
-      {.transform = training ? Compose(data::RandomResizedCrop(size), data::RandomHorizontalFlip())
-                             : Compose(data::Resize(size), data::CenterCrop(size)),
-       .normalisation = data::imagenet_normalisation});
-}
-
 void train(launch::Job& job, const Options& options) {
-  const auto images = open_part(options.data, "train");
-  const auto judged = open_part(options.data, "test", images->classes());
-  launch::DataLoaders dls(job, transformed(images, options.size, true),
-                          transformed(judged, options.size, false),
-                          {.batch_size = options.batch_size, .workers = 1});
+  auto dls = launch::ImageDataLoaders::from_folder(
+      job, options.data,
+      {.valid = "test",
+       .size = options.size,
+       .loaders = {.batch_size = options.batch_size, .workers = 1}});
   manual_seed(0);
   nn::ResNet18 net = net_of(options.size);
   if (!options.weights.empty()) nn::load_model(options.weights, net);
@@ -77,7 +58,7 @@ void train(launch::Job& job, const Options& options) {
       std::make_shared<launch::ProgressCallback>()};
   if (options.mixup > 0) callbacks.push_back(std::make_shared<launch::MixUp>(options.mixup));
   launch::Learner learner =
-      launch::vision_learner(job, dls, net, images->classes(),
+      launch::vision_learner(job, dls, net,
                              {.loss = nn::CrossEntropyLoss{.label_smoothing = options.smoothing},
                               .metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
                               .callbacks = callbacks,
@@ -99,7 +80,9 @@ void predict(launch::Job& job, const Options& options) {
   launch::Learner learner = launch::load_learner(
       job, options.loaded, launch::vision_model(net_of(size), std::ssize(file.classes)),
       {.loss = nn::CrossEntropyLoss{}});
-  const auto images = transformed(data::image_files(options.asked), size, false);
+  const auto images = data::image_files(
+      options.asked, {.transform = data::Compose(data::Resize(size), data::CenterCrop(size)),
+                      .normalisation = data::imagenet_normalisation});
   data::DataLoader loader(images, {.batch_size = 32});
   // Of images whose classes nobody knows.
   const auto found = learner.get_preds(&loader, {.with_targets = false, .with_decoded = true});

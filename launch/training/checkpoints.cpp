@@ -164,7 +164,8 @@ void Checkpoints::check_settings(const std::string& path, const Metadata& saved)
     PEAL_CHECK(name == "world", path, ": it was saved with ", name, " ", found->second,
                ", and this run has ", here, "; go on with the same");
     if (job_.is_main()) {
-      log_warning(path, " was saved by ", found->second, " ranks, and ", here,
+      log_warning(path, " was saved by ", found->second,
+                  found->second == "1" ? " rank, and " : " ranks, and ", here,
                   " go on: a step takes other samples together than it would have, and sums have "
                   "other bits");
     }
