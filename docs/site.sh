@@ -13,24 +13,24 @@ if [[ -e $site && ! -e $site/search/search_index.json && -n $(ls -A "$site") ]];
   echo "site.sh: $site is there and is no site: give a folder that is not there, or one that this has written" >&2
   exit 1
 fi
-work=$root/build/site
-mkdir -p "$work"
-
+venv=$root/build/site/venv  # it alone stays; the rest is made in a folder that goes
 wanted=$root/docs/site/requirements.txt
-if ! cmp -s "$wanted" "$work/venv/requirements.txt"; then
-  rm -rf "$work/venv"
-  python3 -m venv "$work/venv" || {
+if ! cmp -s "$wanted" "$venv/requirements.txt"; then
+  rm -rf "$venv"
+  mkdir -p "${venv%/*}"
+  python3 -m venv "$venv" || {
     echo "site.sh: python3 makes no venv here (Debian: apt-get install python3-venv)" >&2
     exit 1
   }
-  "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$wanted"
-  cp "$wanted" "$work/venv/requirements.txt"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$wanted"
+  cp "$wanted" "$venv/requirements.txt"
 fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 given=()
 schedule=$root/build/release/launch/tools/schedule/peal-schedule
 if [[ -x $schedule ]]; then
-  rm -rf "$work/views"
   mkdir "$work/views"
   "$schedule" view all_reduce ring --ranks 5 --output "$work/views/ring.html" >/dev/null
   "$schedule" view pipeline --kind gpipe --beside 1f1b --output "$work/views/pipeline.html" >/dev/null
@@ -46,7 +46,7 @@ else
   echo "site.sh: LEFT OUT the reference of the API: doxygen is not installed (apt-get install doxygen)" >&2
 fi
 
-"$work/venv/bin/python" "$root/docs/site/stage.py" "$root" "$work" "${given[@]}"
-NO_MKDOCS_2_WARNING=1 "$work/venv/bin/mkdocs" --quiet build --strict --clean -f "$work/mkdocs.yml" -d "$site"
-"$work/venv/bin/python" "$root/docs/site/check_search.py" "$site" bucket FSDP PEAL_TIMEOUT
+"$venv/bin/python" "$root/docs/site/stage.py" "$root" "$work" "${given[@]}"
+NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" --quiet build --strict --clean -f "$work/mkdocs.yml" -d "$site"
+"$venv/bin/python" "$root/docs/site/check_search.py" "$site" bucket FSDP PEAL_TIMEOUT
 echo "$site/index.html is the site's first page"

@@ -39,7 +39,7 @@ class CommandLine {
    public:
     // What parse() refuses, with a line on stderr that says what is allowed: the option left out; a
     // number that is not above 0, below 0, or not between the two, which are allowed themselves;
-    // another word; a path where no file is.
+    // another word; a path where no file is. Bounds are in the option's unit.
     Option& required();
     Option& positive();
     Option& not_negative();

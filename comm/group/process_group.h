@@ -116,11 +116,12 @@ class ProcessGroup {
   // for premul_sum, which needs a factor.
   [[nodiscard]] Work all_reduce(const View& out, const View& in, ReduceOp op,
                                 const Label& label = {}) const;
-  // data = (op over all ranks of factor * data).
+  // data = (op over all ranks of factor * data), element by element.
   [[nodiscard]] Work all_reduce_premultiplied(const View& data, double factor,
                                               const Label& label = {}) const;
-  // Every rank's data becomes that of `root`. The root's own keeps its version, for autograd, as it
-  // keeps its bytes; that it was sent is counted apart (docs/decisions/0011-mixed-precision.md).
+  // Every rank's data, of one size, becomes that of `root`. The root's own keeps its version, for
+  // autograd, as it keeps its bytes; that it was sent is counted apart
+  // (docs/decisions/0011-mixed-precision.md).
   [[nodiscard]] Work broadcast(const View& data, int root = 0, const Label& label = {}) const;
   // out (world * in) = the ranks' in, by rank. In place: in is out's own part.
   [[nodiscard]] Work all_gather(const View& out, const View& in, const Label& label = {}) const;
@@ -143,8 +144,8 @@ class ProcessGroup {
   // 0 has not when another has waited for so long, with one that says so. Error in a graph that is
   // captured.
   void monitored_barrier(std::chrono::milliseconds timeout) const;
-  // root's data becomes the reduction over all ranks; the others' keeps its value. Error for
-  // premul_sum.
+  // root's data becomes the reduction over all ranks, element by element; the others' keeps its
+  // value. Error for premul_sum.
   [[nodiscard]] Work reduce(const View& data, int root = 0, ReduceOp op = ReduceOp::sum,
                             const Label& label = {}) const;
   // root's out (world * in) = the ranks' in, by rank; out is not read on the others.
@@ -246,8 +247,9 @@ class ProcessGroup {
   // (MPI_Comm_split).
   ProcessGroup split(int colour, int key = 0) const;
 
-  // Memory for collectives, the same calls in the same order on all ranks: transports that can,
-  // reach into each other's, or move it without copies of their own. Zeroed.
+  // Memory for collectives, a tensor of that shape, by the same calls in the same order on all
+  // ranks: transports that can, reach into each other's, or move it without copies of their own.
+  // Zeroed.
   Tensor allocate(const Shape& shape, DType dtype = DType::f32, Device device = {}) const;
 
   // Collectives on tensors of the transport's device go over it from now on, of later sub-groups

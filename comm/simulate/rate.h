@@ -28,7 +28,7 @@ class Rate {
   double seconds(double bytes) const;
   // Whether there are points.
   bool measured() const { return !points_.empty(); }
-  // At large sizes.
+  // Seconds, at large sizes.
   double per_byte() const { return per_byte_; }
   // Bytes and seconds, as they were measured.
   const std::vector<Point>& points() const { return points_; }

@@ -24,7 +24,7 @@ import headers
 SHAPE = re.compile(r"\[[^\]]*\]|\b(shape|size|element|row|column|scalar|number|parameter|gradient|batch|buffer|"
                    r"count|loss|sample|as above)s?\b|in\b.*\bout\b", re.IGNORECASE)
 UNIT = re.compile(r"\b(second|byte|ms|us|share|fraction|factor|ratio|times|probability|norm|rate|per|0 to 1|"
-                  r"loss|losses|measure|bound|beta|cost|metric|sample|threshold|divided|average)s?\b|%", re.IGNORECASE)
+                  r"loss|losses|measure|bound|unit|beta|cost|metric|sample|threshold|divided|average)s?\b|%", re.IGNORECASE)
 ERRORS = re.compile(r"\b(Errors?|[Tt]hrows?|thrown|invalid_argument)\b")
 OF_CPP = ("operator*", "operator->", "operator++", "operator==")
 THROWS = re.compile(r"\bPEAL_CHECK\(|\bthrow [A-Za-z]")

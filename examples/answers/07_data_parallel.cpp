@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers to the exercises 4 and 5 of docs/book/07-data-parallel.md.
+// Answers to the exercises 4 to 6 of docs/book/07-data-parallel.md.
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
+#include <peal/data/tensor_dataset.h>
+#include <peal/launch/training/dispatcher.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/compress_hooks.h>
@@ -10,6 +12,9 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+#include <mutex>
+#include <set>
 #include <vector>
 
 namespace {
@@ -40,6 +45,26 @@ double weight_after_five(bool by_all) {
   return weight;
 }
 
+// What two ranks are dealt of the numbers 1 to 7 in an epoch, by a batch size of two.
+std::set<int> dealt_of_seven(data::LoaderOptions options, std::int64_t epoch) {
+  options.batch_size = 2;
+  options.drop_last = true;
+  std::vector<float> numbers = {1, 2, 3, 4, 5, 6, 7};
+  const auto set = std::make_shared<data::TensorDataset>(Tensor::from(numbers, {7, 1}),
+                                                         Tensor::zeros({7}, DType::i64));
+  std::set<int> dealt;
+  std::mutex mutex;
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+    launch::Dispatcher batches(group, group.rank() == 0 ? set : nullptr, options);
+    batches.set_epoch(epoch);
+    while (const auto batch = batches.next()) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      for (const float x : batch->x.to_vector<float>()) dealt.insert(static_cast<int>(x));
+    }
+  });
+  return dealt;
+}
+
 }  // namespace
 
 TEST_CASE("7.4: five batches for two ranks, by either divisor, and by one process") {
@@ -64,4 +89,17 @@ TEST_CASE(
   }
   CHECK(plain == doctest::Approx(steps * 42.0 / 127).epsilon(1e-4));  // always too little
   CHECK(remembered == doctest::Approx(steps / 3.0).epsilon(1e-4));
+}
+
+TEST_CASE(
+    "7.6: drop_last never deals the end of the order, which is another one when it is drawn") {
+  CHECK(dealt_of_seven({}, 0) == std::set<int>{1, 2, 3, 4});
+  CHECK(dealt_of_seven({}, 1) == std::set<int>{1, 2, 3, 4});
+  std::set<int> in_some_epoch;
+  for (std::int64_t epoch = 0; epoch < 6; ++epoch) {
+    const std::set<int> dealt = dealt_of_seven({.shuffle = true}, epoch);
+    CHECK(dealt.size() == 4);
+    in_some_epoch.insert(dealt.begin(), dealt.end());
+  }
+  CHECK(in_some_epoch.size() == 7);
 }

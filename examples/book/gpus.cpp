@@ -8,6 +8,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/nn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -36,8 +37,11 @@ void queue() {
              yes_or_no(behind.query()));
 }
 
+// Who waits for the sevens before they are doubled.
+enum class Waits { nobody, stream, host };
+
 // One stream writes sevens, another doubles them.
-std::vector<float> doubled(bool waits) {
+std::vector<float> doubled(Waits waits) {
   const Stream writes = Stream::create(gpu), doubles = Stream::create(gpu);
   const Tensor x = zeros({4}, DType::f32, gpu);
   synchronize(gpu);
@@ -48,7 +52,11 @@ std::vector<float> doubled(bool waits) {
     written.record(writes);
   }
   const StreamGuard guard(doubles);
-  if (waits) doubles.wait(written);
+  if (waits == Waits::stream) doubles.wait(written);
+  if (waits == Waits::host) {
+    written.synchronize();
+    fmt::print("the host goes on; written: {}\n", yes_or_no(written.query()));
+  }
   const Tensor y = x * 2.0;
   const std::vector<float> seen = values(y);
   synchronize(gpu);  // x goes when both are done
@@ -56,17 +64,26 @@ std::vector<float> doubled(bool waits) {
 }
 
 void two_streams() {
-  fmt::print("without an event: {}\n", fmt::join(doubled(false), " "));
-  fmt::print("with an event:    {}\n", fmt::join(doubled(true), " "));
+  fmt::print("without an event: {}\n", fmt::join(doubled(Waits::nobody), " "));
+  fmt::print("with an event:    {}\n", fmt::join(doubled(Waits::stream), " "));
 }
 
-// Steps of a small training; in a graph or by calls. How often the host ran the step is counted.
-std::vector<float> trained(bool captured, int* calls) {
+// Exercise 1: the host waits, in the stream's place.
+void host_waits() { fmt::print("doubled: {}\n", fmt::join(doubled(Waits::host), " ")); }
+
+// Steps of a small training; in a graph or by calls, whose batches change until `last`. How often
+// the host ran the step is counted.
+struct Training {
+  bool captured = false, new_inputs = false;
+  int last = 8;
+};
+std::vector<float> trained(Training how, int* calls) {
   manual_seed(1);
   nn::Sequential net = nn::mlp({8, 16, 1});
   net.to(gpu);
   nn::SGD optimizer(net.parameters(), {.lr = 0.1, .momentum = 0.9});
-  const Tensor x = zeros({4, 8}, DType::f32, gpu);
+  Tensor x = zeros({4, 8}, DType::f32, gpu);
+  std::vector<Tensor> inputs;  // all stay, so that no other comes to lie in an old one's place
   Tensor loss;
   const auto step = [&] {
     ++*calls;
@@ -78,9 +95,14 @@ std::vector<float> trained(bool captured, int* calls) {
   Graph graph(gpu);
   std::vector<float> losses;
   for (int i = 0; i < 8; ++i) {
-    manual_seed(100 + static_cast<std::uint64_t>(i));
-    x.copy_(randn({4, 8}));  // in its place
-    if (captured) {
+    manual_seed(100 + static_cast<std::uint64_t>(std::min(i, how.last)));
+    if (how.new_inputs) {
+      x = randn({4, 8}).to(gpu);
+      inputs.push_back(x);
+    } else {
+      x.copy_(randn({4, 8}));  // in its place
+    }
+    if (how.captured) {
       graph.run(step);
     } else {
       step();
@@ -92,10 +114,21 @@ std::vector<float> trained(bool captured, int* calls) {
 
 void captured_step() {
   int calls = 0, by_graph = 0;
-  const std::vector<float> expected = trained(false, &calls), seen = trained(true, &by_graph);
+  const std::vector<float> expected = trained({}, &calls),
+                           seen = trained({.captured = true}, &by_graph);
   fmt::print("by calls: the step was called {} times\n", calls);
   fmt::print("by a graph: {} times, the last of them to capture it; losses of the same bits: {}\n",
              by_graph, yes_or_no(seen == expected));
+}
+
+// Exercise 3: batches that lie elsewhere each time, and the losses of a training that has been
+// given the third batch ever since.
+void new_inputs() {
+  int calls = 0;
+  const std::vector<float> seen = trained({.captured = true, .new_inputs = true}, &calls),
+                           all = trained({}, &calls), third = trained({.last = 2}, &calls);
+  fmt::print("replays see the batch of their step: {}; always that of the capture: {}\n",
+             yes_or_no(seen == all), yes_or_no(seen == third));
 }
 
 // What the host may not do while a step is captured.
@@ -133,7 +166,9 @@ int main(int argc, char** argv) {
   };
   const Section sections[] = {{"queue", queue},
                               {"two_streams", two_streams},
+                              {"host_waits", host_waits},
                               {"captured_step", captured_step},
+                              {"new_inputs", new_inputs},
                               {"not_captured", not_captured},
                               {"choice_in_a_graph", choice_in_a_graph}};
   for (const Section& section : sections) {
@@ -142,7 +177,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   std::fprintf(stderr,
-               "usage: gpus queue | two_streams | captured_step | not_captured | "
-               "choice_in_a_graph\n");
+               "usage: gpus queue | two_streams | host_waits | captured_step | new_inputs | "
+               "not_captured | choice_in_a_graph\n");
   return 2;
 }

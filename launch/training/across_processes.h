@@ -45,9 +45,9 @@ std::vector<T> split_between_processes(const std::vector<T>& all, Place place,
 // The same of the rows of a tensor [n, ...]. Error for one of no dimension.
 Tensor split_between_processes(const Tensor& all, Place place, bool apply_padding = false);
 
-// The tensor made as long along `dim` as the longest of the ranks' by elements of `value`, behind
-// it, or with pad_first before it. Collective. Errors, on all ranks: tensors of other types, or
-// whose other sizes differ.
+// The tensor made as long along `dim` as the longest of the ranks' by elements of `value`,
+// in the tensor's unit, behind it, or with pad_first before it. Collective. Errors, on all ranks:
+// tensors of other types, or whose other sizes differ.
 Tensor pad_across_processes(const comm::ProcessGroup& group, const Tensor& tensor, int dim = 0,
                             double value = 0, bool pad_first = false);
 

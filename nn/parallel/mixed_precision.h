@@ -61,7 +61,7 @@ void restore_gradients(const NamedTensors& parameters);
 // Until what is returned goes, the parameters are rounded ones.
 std::shared_ptr<void> round_parameters(const NamedTensors& parameters,
                                        const MixedPrecision& settings);
-// An input of the model: a floating one in its type.
+// An input of the model, of any shape: a floating one in its type.
 Tensor rounded_input(const Tensor& x, const MixedPrecision& settings);
 
 }  // namespace peal::nn

@@ -76,9 +76,9 @@ class SampleWeights {
   // What to multiply averages over the ranks with, of which `divisor` is the number that counts
   // where samples do not.
   double factor(int divisor);
-  // The same in the step, before it is known. Collective, and waits for all ranks.
+  // The same factor in the step, before it is known. Collective, and waits for all ranks.
   double factor_now(int divisor);
-  // Before it: what makes a mean of this rank's own sum.
+  // Before it: the factor that makes a mean of this rank's own sum.
   double own_factor() const { return samples_ > 0 ? 1 / samples_ : 0; }
 
  private:

@@ -237,8 +237,11 @@ class Accelerator {
   auto gather_for_metrics(const Tensor& a, const Tensor& b, const More&... more) const {
     return std::tuple{gather_for_metrics(a), gather_for_metrics(b), gather_for_metrics(more)...};
   }
-  // The ranks' tensors as one: sum, avg, max ... Collective; the tensor stays as it is.
+  // The ranks' tensors as one, element by element: sum, avg, max ... Collective; the tensor stays
+  // as it is.
   Tensor reduce(const Tensor& tensor, comm::ReduceOp op = comm::ReduceOp::sum) const;
+  // As long along `dim` as the longest of the ranks', by elements of `value`, in the tensor's unit
+  // (across_processes.h).
   Tensor pad_across_processes(const Tensor& tensor, int dim = 0, double value = 0,
                               bool pad_first = false) const {
     return launch::pad_across_processes(group(), tensor, dim, value, pad_first);

@@ -82,6 +82,7 @@ class PreparedScheduler {
   // of one rank is through with them in an epoch then. A schedule that ends (OneCycleLR) stays at
   // its last step: several at once may be more than it has left.
   void step();
+  // The rates that the optimizer has, of each of its groups.
   std::vector<double> get_last_lr() const { return inner_->get_last_lr(); }
   std::int64_t steps() const { return inner_->steps(); }
   nn::LRScheduler& unwrap() const { return *inner_; }

@@ -30,7 +30,8 @@ class GradientAccumulation : public Callback {
 // Before a step the norm of all gradients becomes max_norm, where it is larger.
 class GradientClip : public Callback {
  public:
-  // max_norm is of all gradients as one vector; norm_type 2 is the root of the sum of squares.
+  // max_norm is the norm of all gradients as one vector; norm_type 2 is the root of the sum of
+  // squares.
   explicit GradientClip(double max_norm = 1, double norm_type = 2)
       : max_norm_(max_norm), norm_type_(norm_type) {}
   int order() const override { return 11; }
@@ -50,6 +51,7 @@ class TrackerCallback : public Callback {
   void before_fit(Loop& loop) override;
   // Error for a value that there is not, which names those that there are.
   void after_epoch(Loop& loop) override;
+  // The best value so far, in its unit.
   double best() const { return best_; }
   bool new_best() const { return new_best_; }
 
@@ -77,6 +79,8 @@ class EarlyStoppingCallback : public TrackerCallback {
 // fit with a schedule of rates that has the last word.
 class ReduceLROnPlateau : public TrackerCallback {
  public:
+  // `patience` in epochs; min_delta in the value's unit; rates are divided by `factor`, down to
+  // min_lr.
   explicit ReduceLROnPlateau(std::string monitor = "valid_loss", double min_delta = 0,
                              int patience = 1, double factor = 10, double min_lr = 0)
       : TrackerCallback(std::move(monitor), min_delta),

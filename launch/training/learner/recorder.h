@@ -30,7 +30,7 @@ class SmoothLoss {
     sum_ = beta_ * sum_ + (1 - beta_) * loss;
     left_ *= beta_;
   }
-  double value() const;  // NaN of none
+  double value() const;  // the mean loss; NaN of none
   void reset() { *this = SmoothLoss(beta_); }
 
  private:

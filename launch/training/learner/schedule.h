@@ -13,7 +13,7 @@
 namespace peal::launch {
 
 using Phase = std::function<double(double pct)>;
-// Half a cosine from one value to another.
+// Half a cosine from one value to another, both in the setting's unit.
 Phase sched_cos(double start, double end);
 // start (end / start)^pct. Values are in the setting's unit, above 0.
 Phase sched_exp(double start, double end);
@@ -27,6 +27,7 @@ Phase combined_cos(double pct, double start, double middle, double end);
 // the last (fastai: slice(lo, hi)); slice(hi), hi for the last and a tenth for the others.
 class Rates {
  public:
+  // The rate of all groups.
   Rates(double all) : low_(all), high_(all) {}  // NOLINT: a conversion
   // A rate of the first group and of the last; and those of all groups, by number.
   Rates(double low, double high) : low_(low), high_(high) {}

@@ -160,7 +160,7 @@ class Trainer : public Loop {
                     bool combined = true) const;
   // output_dir/trainer_state.json, by rank 0. Collective.
   void save_state() const;
-  // On every rank, between trainings.
+  // On every rank, between trainings. Error for none, or in a training.
   void add_callback(std::shared_ptr<TrainerCallback> callback);
   bool is_world_process_zero() const { return job.is_main(); }
 

@@ -42,7 +42,7 @@ struct TrainingArguments;
 struct TrainerLog {
   std::int64_t step = 0;
   std::vector<Value> values = {};
-  // The number of that name, if there is one.
+  // The number of that name, in its own unit, if there is one.
   std::optional<double> find(std::string_view name) const;
   // "{'loss': 0.8812, 'learning_rate': 2.33475e-05, 'epoch': 0.53}"
   std::string in_text() const;

@@ -129,8 +129,8 @@ class Pipe {
   // The last part's output of the batch, all micro-batches as one tensor, without gradients; on the
   // rank that has that part, and with `broadcast` on all. Undefined elsewhere. Collective.
   Tensor forward(const Tensor& x, bool broadcast = false);
-  // With PipeOptions::keep_outputs, the same of the last step() or evaluate(), without its graph.
-  // Collective where it is broadcast; on all ranks alike. Error without it.
+  // With PipeOptions::keep_outputs, the same, [batch, ...], of the last step() or evaluate(),
+  // without its graph. Collective where it is broadcast; on all ranks alike. Error without it.
   Tensor outputs(bool broadcast = false) const;
 
   // As nn::clip_grad_norm_() of the gradients of all ranks' layers. Collective. Returns the norm

@@ -25,7 +25,7 @@ struct Cut {
 Shape local_shape(const Cut& cut, int world, std::string_view who);
 // This rank's part of a whole tensor, in memory of its own. REQUIRES: it has the cut's shape.
 Tensor part_of(const Tensor& whole, const Cut& cut, int rank, int world);
-// The whole of all ranks' parts. Collective.
+// The whole, of the cut's shape, of all ranks' parts. Collective.
 Tensor whole_of(const Tensor& mine, const Cut& cut, const comm::ProcessGroup& group,
                 std::string_view name);
 

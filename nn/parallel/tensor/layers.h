@@ -82,7 +82,7 @@ class ColumnParallelLinear : public TensorParallelLayer, public SideBySide {
   // Error where `out` cannot be cut into so many equal parts.
   ColumnParallelLinear(std::int64_t in, std::int64_t out, comm::ProcessGroup group,
                        const ColwiseParallel& style = {}, bool bias = true);
-  // Of a plain layer, whose values it takes over; `path` is for errors. `weight`: this rank's part,
+  // Of a plain layer, whose values it takes over; `path` is for errors. `weight`: this rank's rows,
   // where another layer has it too (tied weights).
   ColumnParallelLinear(const Linear& whole, comm::ProcessGroup group, const ColwiseParallel& style,
                        std::string_view path = "", const Tensor& weight = {});
