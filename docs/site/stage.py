@@ -171,7 +171,7 @@ def stage(root, folder, views, reference):
         return [{titles[p]: p} for p in pages]
 
     guide = [{titles[p]: p} for p in titles if "/" not in p and p != "index.md"]
-    nav = [{"peal": "index.md"}, {"Guide": guide}, {"Book": of("book/")}, {"Plans": "plans.md"},
+    nav = [{"peal": "index.md"}, {"Guide": guide}, {"Book": of("book/") + [{"Answers": of("book/answers/")}]}, {"Plans": "plans.md"},
            {"Decisions": of("decisions/")}]
     known = {"book", "decisions", "pictures"}
     for other in sorted({p.split("/")[0] for p in titles if "/" in p} - known):
