@@ -98,6 +98,7 @@ opens page.html 'different 0,0 labels true'
 "$program" view all_reduce ring --ranks 4 --break drop --output page.html
 opens page.html 'keys true different  labels true'
 grep -qF 'waits for ever' dom.html || { echo 'the page does not say who waits'; exit 1; }
+grep -qE '>of \[[0-9]' dom.html || { echo 'the page does not say whose block stands in the place of another'; exit 1; }
 "$program" view pipeline --kind zb-v --output page.html
 opens page.html 'keys true different  labels true'
 "$program" view pipeline --skip 0-2,1-3 --output page.html

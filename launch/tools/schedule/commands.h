@@ -10,6 +10,7 @@
 #include <peal/comm/simulate/simulate.h>
 #include <peal/launch/tools/schedule/collective_times.h>
 #include <peal/launch/tools/schedule/plot.h>
+#include <peal/launch/tools/schedule/view/write_page.h>
 #include <peal/launch/tools/schedule/world.h>
 
 #include <string>
@@ -116,7 +117,7 @@ std::size_t operation_chosen(const std::vector<comm::MeasuredCollective>& all, i
 comm::Simulation modelled(const comm::MeasuredCollective& one, const MachineOptions& options);
 std::string beside_model(const comm::MeasuredCollective& one, const comm::Simulation& simulated);
 
-struct ViewOptions {
+struct ViewOptions : PageOptions {
   ShowOptions shown;
   PipelineOptions piped;
   TraceOptions traced;
@@ -124,8 +125,6 @@ struct ViewOptions {
   std::string beside;       // another algorithm
   std::string how;          // a damage, "any", or empty: the schedule as it is
   std::uint64_t which = 1;  // of the damages
-  std::string output;       // file
-  std::string command;      // that asks for the page, which says so
 };
 int view(comm::Collective what, const ViewOptions& options);
 int view_pipeline(const ViewOptions& options);

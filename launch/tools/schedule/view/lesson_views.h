@@ -11,19 +11,16 @@
 #include <peal/launch/tools/schedule/view/lines_json.h>
 #include <peal/launch/tools/schedule/view/memory_json.h>
 #include <peal/launch/tools/schedule/view/sampler_json.h>
-
-#include <string>
+#include <peal/launch/tools/schedule/view/write_page.h>
 
 namespace peal::launch {
 
-struct LessonOptions {
+struct LessonOptions : PageOptions {
   SamplerViewOptions sampler;
   MemoryViewOptions memory;
   FailureViewOptions failure;
   BitsViewOptions bits;
   LinesViewOptions lines;
-  std::string output;   // file
-  std::string command;  // that asks for the page, which says so
 };
 
 // As commands of `viewing`, each of which writes options.output.

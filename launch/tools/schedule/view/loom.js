@@ -1,138 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loom: ranks as columns, the blocks of their buffers below each other, messages as they fly.
-// What stands in the blocks is made again here, from the messages alone, and compared at the end
-// with what the verifier has (schedule_json.h says how the data are written).
-'use strict';
-
-const IN = 0, OUT = 1;
-const RECV_REDUCE = 2, REDUCE = 4, AWAIT = 6;
-
-// HTML, or SVG, of these attributes and children.
-function node(space, name, attributes, children) {
-  const made = space ? document.createElementNS(space, name) : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-const html = (name, attributes = {}, ...children) => node(null, name, attributes, children);
-const svg = (name, attributes = {}, ...children) =>
-  node('http://www.w3.org/2000/svg', name, attributes, children);
-const rectangle = (x, y, width, height, look) => svg('rect', { x, y, width, height, ...look });
-const written = (x, y, text, look = {}) => svg('text', { x, y, ...look }, text);
-const round = (value) => Math.round(value * 100) / 100;
-
-const counted = (n, what) => `${n} ${what}${n === 1 ? '' : 's'}`;
-
-// "0-2,5" of the bits 0, 1, 2 and 5.
-function rankList(who) {
-  const parts = [];
-  for (let r = 0; who >> BigInt(r); ++r) {
-    if (!(who >> BigInt(r) & 1n)) continue;
-    let last = r;
-    while (who >> BigInt(last + 1) & 1n) ++last;
-    parts.push(last === r ? `${r}` : `${r}\u2013${last}`);
-    r = last;
-  }
-  return parts.join(',');
-}
-
-function ranksOf(who) {
-  const ranks = [];
-  for (let r = 0; who >> BigInt(r); ++r) if (who >> BigInt(r) & 1n) ranks.push(r);
-  return ranks;
-}
-
-// Neighbours are far apart where there are few, and no two are equal.
-function rankColour(rank, ranks) {
-  return `hsl(${Math.round(360 * rank / ranks + 212) % 360} 68% ${ranks > 6 && rank % 2 ? 62 : 54}%)`;
-}
-
-// The numbers of an event by name.
-const event = ([row, kind, from, to, by, fromBuffer, fromCell, fromCells, toBuffer, toCell, toCells,
-  fromRound, toRound]) => ({
-  row, kind, from, to, by, fromBuffer, fromCell, fromCells, toBuffer, toCell, toCells, fromRound, toRound,
-  adds: kind === RECV_REDUCE || kind === REDUCE,
-  message: kind !== REDUCE && kind !== 3,
-});
-
-// What stands in every cell after so many rows: {who: bits of ranks, what: element, wrong}, or null.
-class Replay {
-  constructor(schedule) {
-    this.schedule = schedule;
-    this.news = schedule.collective === 'barrier';
-    this.rows = Array.from({ length: schedule.rows }, () => []);
-    for (const numbers of schedule.events) this.rows[numbers[0]].push(event(numbers));
-    this.at = -1;
-  }
-
-  cellCount(rank, buffer) {
-    const size = this.schedule.sizes[rank][buffer];
-    const edges = this.schedule.buffers[buffer].edges;
-    let count = 0;
-    while (count + 1 < edges.length && edges[count] < size) ++count;
-    return count;
-  }
-
-  start() {
-    const { ranks, buffers, first } = this.schedule;
-    this.cells = [];
-    for (let r = 0; r < ranks; ++r) {
-      this.cells.push(buffers.map((buffer, b) => Array.from({ length: this.cellCount(r, b) }, (_, c) =>
-        b === IN || (this.news && b === OUT)
-          ? { who: 1n << BigInt(r), what: this.news ? 0 : first[r] + buffer.edges[c], wrong: false }
-          : null)));
-    }
-    this.at = 0;
-  }
-
-  // All of a row are concurrent: what they read is what was there before.
-  step(row) {
-    const writes = [];
-    for (const e of this.rows[row]) {
-      if (e.kind === AWAIT && !this.news) continue;
-      for (let i = 0; i < Math.min(e.fromCells, e.toCells); ++i) {
-        writes.push([e, i, this.cells[e.from][e.fromBuffer][e.fromCell + i] || null]);
-      }
-    }
-    for (const [e, i, got] of writes) {
-      const cells = this.cells[e.to][e.toBuffer], at = e.toCell + i;
-      if (at < cells.length) cells[at] = this.put(cells[at], got, e.adds);
-    }
-  }
-
-  put(there, got, adds) {
-    if (this.news) return { who: there.who | got.who, what: 0, wrong: false };
-    if (!adds) return got;
-    if (!got || !there) return { ...(got || there || { who: 0n, what: -1 }), wrong: true };
-    const wrong = there.wrong || got.wrong || there.what !== got.what || (there.who & got.who) !== 0n;
-    return { who: there.who | got.who, what: there.what, wrong };
-  }
-
-  after(rows) {
-    if (this.at < 0 || this.at > rows) this.start();
-    while (this.at < rows) this.step(this.at++);
-    return this.cells;
-  }
-
-  // Whether a cell of `out` is what the verifier ends with; nothing where it has no word on it.
-  right(rank, cell, held) {
-    const last = this.schedule.final && this.schedule.final[rank][cell];
-    if (!last) return undefined;
-    const who = BigInt('0x' + last[1]);
-    return who === 0n ? held === null : held !== null && !held.wrong && held.what === last[0] && held.who === who;
-  }
-
-  // Cells of `out` that end otherwise than the verifier says, of all that it speaks of.
-  differences() {
-    const cells = this.after(this.schedule.rows);
-    let different = 0, all = 0;
-    (this.schedule.final || []).forEach((mine, rank) => mine.forEach((_, c) => {
-      ++all;
-      if (!this.right(rank, c, cells[rank][OUT][c])) ++different;
-    }));
-    return { different, all };
-  }
-}
 
 const severalNodes = ({ nodes }) => nodes && Math.max(...nodes) > 0 && new Set(nodes).size < nodes.length;
 
@@ -242,8 +109,7 @@ class Loom {
     }
     if (count <= 24 && (b !== IN || !layout.counts[OUT])) {
       for (let c = 0; c < count; ++c) {
-        const [from, to] = [buffer.edges[c], buffer.edges[c + 1] - 1];
-        const range = from === to ? `[${from}]` : `[${from}\u2013${to}]`;
+        const range = elementRange(buffer, c);
         const said = this.replay.news ? 'has heard of' : range.length > 10 ? `block ${c}` : range;
         this.svg.append(written(layout.left - 8, layout.tops[b] + (c + 0.5) * height + 4, said,
           { class: 'soft', 'text-anchor': 'end', 'font-size': Math.min(12, height + 2) }));
@@ -288,6 +154,15 @@ class Loom {
     return ranks;
   }
 
+  // Of which block it is, where in the end another one shall stand there; or that there is no such block.
+  stray(rank, cell, held) {
+    if (held && held.wrong) return 'mixed';
+    const last = held && this.schedule.final && this.schedule.final[rank][cell];
+    if (!last || held.what === last[0]) return '';
+    const out = this.schedule.buffers[OUT], at = out.edges.indexOf(held.what);
+    return `of ${at < 0 ? `[${held.what}]` : elementRange(out, at)}`;
+  }
+
   // Of an all_to_all: for whom an element is.
   receiver({ who, what }) {
     const { counts, ranks } = this.schedule, row = Number(ranksOf(who)[0]) * ranks;
@@ -315,7 +190,7 @@ class Loom {
     }
     if (right) parts.push(rectangle(round(x + 0.8), round(y + 0.8), round(width - 1.6), round(height - 1.6), { class: 'done' }));
     if (wrong) parts.push(rectangle(round(x + 1), round(y + 1), round(width - 2), round(height - 2), { class: 'wrong' }));
-    const text = this.label(held), size = Math.min(13, height - 3);
+    const text = (wrong && this.stray(rank, cell, held)) || this.label(held), size = Math.min(13, height - 3);
     if (!this.small && !(buffer === IN && this.layout.counts[OUT]) && size >= 8 && text.length * size * 0.58 < width) {
       parts.push(written(round(x + width / 2), round(y + height / 2 + size * 0.36), text, { class: 'label', 'font-size': size }));
     }

@@ -31,19 +31,7 @@ std::string page(const nlohmann::json& data) {
   std::string text(page_html);
   put(text, "@TITLE@", comm::escaped(data.at("title").get<std::string>()));
   put(text, "@CSS@", page_css);
-  std::string script(loom_js);
-  script.append(lanes_js)
-      .append(pipeline_js)
-      .append(step_js)
-      .append(breaker_js)
-      .append(compare_js)
-      .append(sampler_js)
-      .append(memory_js)
-      .append(failure_js)
-      .append(bits_js)
-      .append(lines_js)
-      .append(page_js);
-  put(text, "@SCRIPT@", script);
+  put(text, "@SCRIPT@", page_js);
   put(text, "@DATA@", inside_script(data));
   PEAL_CHECK(text.size() <= most_bytes, "view: expected a page of at most ", most_bytes,
              " bytes, got ", text.size(), ": take fewer ranks, elements, stages or micro-batches");

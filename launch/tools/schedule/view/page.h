@@ -11,9 +11,8 @@
 
 namespace peal::launch {
 
-// Written by embed.cmake, of the files of these names.
-extern const std::string_view page_html, page_css, loom_js, lanes_js, pipeline_js, step_js,
-    breaker_js, compare_js, sampler_js, memory_js, failure_js, bits_js, lines_js, page_js;
+// Written by embed.cmake, of the files of this folder: its scripts are one behind the other.
+extern const std::string_view page_html, page_css, page_js;
 
 // `data` is {"title", "command", "views": [...]}, the views made by schedule_json() and the other
 // makers of this folder. Error where the page is larger than 1.5 MB, which a browser opens at once.

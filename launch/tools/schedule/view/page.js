@@ -77,6 +77,9 @@ class ScheduleView {
     else if (entries.length) made.prepend(this.loom.reduces ? 'A block has a stripe of each rank whose part is in it:' : 'Whose data:');
     else made.prepend(this.loom.reduces ? 'The fuller the colour, the more ranks are in it.' : 'A colour a rank.');
     made.append(html('span', {}, `Full arrow: is added. Dashed: replaces.${this.schedule.final ? ' Framed: as it shall be in the end.' : ''}`));
+    if (this.schedule.final && this.replay.differences().different) {
+      made.append(html('span', {}, 'Framed in red dashes: not so. A part is missing; or it is of the block that it names; or mixed: of several blocks, or of a rank twice.'));
+    }
     if (waiting.length) made.append(html('span', {}, 'Red: waits for ever.'));
     return made;
   }

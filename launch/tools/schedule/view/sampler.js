@@ -39,7 +39,7 @@ class SamplerView {
   }
 
   verdict(way) {
-    const { repeated, lost, state, bytes } = way, fills = this.data.ways.length ? this.readings(way).filled : 0;
+    const { repeated, lost, state, bytes } = way, fills = this.readings(way).filled;
     const wrong = lost.length || repeated.length > fills;
     const says = [lost.length ? `${counted(lost.length, 'sample')} never read (${lost.join(', ')})` : 'every sample read',
       repeated.length ? `${repeated.length} read twice${fills ? `, ${fills} of these readings only to fill up the last step` : ''}` : 'none twice'];

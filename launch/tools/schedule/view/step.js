@@ -15,6 +15,9 @@ function covered(bars, parts) {
   return all;
 }
 
+// The end of a name says most.
+const tailed = (note) => (note.length > 38 ? `${note.slice(0, 14)}\u2026${note.slice(-23)}` : note);
+
 class StepView {
   constructor(data) {
     this.data = data;
@@ -55,7 +58,7 @@ class StepView {
   draw() {
     const { data } = this;
     this.left = 84;
-    this.across = 780;
+    this.across = 712;
     this.x = (at) => this.left + at / this.whole * this.across;
     let y = 34;
     this.figure = svg('svg', { role: 'img' });
@@ -79,7 +82,7 @@ class StepView {
 
   drawLane(body, lane, l, y, height) {
     body.append(written(this.left - 6, y + height / 2 + 4, lane.name, { class: 'soft', 'text-anchor': 'end', 'font-size': 11 }),
-      written(this.left + this.across + 8, y + height / 2 + 4, lane.note.length > 24 ? `${lane.note.slice(0, 23)}\u2026` : lane.note, { class: 'soft', 'font-size': 10 }));
+      written(this.left + this.across + 8, y + height / 2 + 4, tailed(lane.note), { class: 'soft', 'font-size': 10 }));
     for (const bar of lane.bars) {
       const [part, begin, end, text] = bar, x0 = this.x(begin), width = Math.max(0.4, this.x(end) - x0);
       const shape = rectangle(round(x0), y, round(width), height, { fill: PARTS[part] });

@@ -5,7 +5,6 @@
 #include <peal/launch/tools/schedule/commands.h>
 #include <peal/launch/tools/schedule/damage.h>
 #include <peal/launch/tools/schedule/view/compare_json.h>
-#include <peal/launch/tools/schedule/view/page.h>
 #include <peal/launch/tools/schedule/view/pipeline_json.h>
 #include <peal/launch/tools/schedule/view/schedule_json.h>
 #include <peal/launch/tools/schedule/view/step_json.h>
@@ -21,11 +20,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int f32 = 4;
-
-void write_page(const ViewOptions& options, const std::string& title, json views) {
-  write_file(options.output,
-             page({{"title", title}, {"command", options.command}, {"views", std::move(views)}}));
-}
 
 json whole(const comm::Entry& entry, const World& world, const ViewOptions& options) {
   ViewedSchedule viewed{.what = world.what,
