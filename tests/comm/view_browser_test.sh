@@ -82,6 +82,18 @@ addEventListener('load', () => {
 </script>
 SCRIPT
 
+# Who has been left out of a map, and is let in; appended to a page.
+cat >let_in.html <<'SCRIPT'
+<script>
+addEventListener('load', () => {
+  const wins = () => /quickest is direct/.test(document.querySelector('figure svg').getAttribute('aria-label'));
+  const direct = document.querySelector('[data-algorithm=direct]'), before = `${direct.checked} ${wins()}`;
+  direct.click();
+  console.log(`LET IN ${before} ${wins()}`);
+});
+</script>
+SCRIPT
+
 whole='keys true different 0 labels true'
 "$program" view all_reduce ring --ranks 5 --output page.html
 opens page.html "DRIVEN stops 10 pictures 10 words 10 $whole"
@@ -118,6 +130,7 @@ opens page.html 'DRIVEN stops 5 pictures 5 words 5 keys true different  labels t
 opens page.html 'keys true different  labels true'
 "$program" view compare all_reduce --ranks 2-8 --bytes 1K-1M --output page.html
 opens page.html 'DRIVEN stops 11 pictures 11 words 11 keys true different  labels true'
+opens page.html 'LET IN false false true' let_in.html
 "$program" all_reduce ring --ranks 3 --count 300 --run measured
 "$program" view trace measured --output page.html
 opens page.html 'keys true different  labels true'
