@@ -84,6 +84,19 @@ fi
 bin=$folder/mpich expect 'another mpirun gets nothing added' 7 '!<--oversubscribe>' -n 1 prog
 expect 'show runs nothing' 0 'prog a\ b' --show -n 1 prog 'a b'
 
+# One that stays is ended where it has no process, after a second here, and not where it has one.
+sed -i 's/patience=60/patience=1/; s/read -rt 5/read -rt 1/' "$peal_mpirun"
+stays() { # stays COMMAND: mpirun is this
+  # shellcheck disable=SC2016
+  printf '#!/bin/sh\n[ "$1" = --version ] && { echo "mpirun (Open MPI) 4.1.4"; exit 0; }\n%s\n' "$1" >"$folder/mpirun"
+}
+stays 'exec sleep 100'
+expect 'mpirun that stays without ranks is ended' 143 'mpirun has had no ranks for 1 s, and stays: it is ended' -n 1 prog
+stays 'trap "" TERM; exec sleep 100'
+expect 'and killed where it does not hear' 137 'it is ended' -n 1 prog
+stays 'sleep 2.5 & wait; exit 7'
+expect 'mpirun whose ranks take their time is not' 7 '!ended' -n 1 prog
+
 rm "$folder/mpirun"
 for tool in bash env id awk cat seq sort wc; do ln -s "$(command -v "$tool")" "$folder/$tool"; done
 rc=0
