@@ -80,8 +80,8 @@ class Job {
   //
   // The old group, and what was made from it, stays failed: make DDP and sub-groups again, and call
   // device() for collectives on devices, which go through the CPU until then. Cores and device of
-  // this process stay as they are, and so where()'s local_rank. PEAL_TRACE has what came before the
-  // first shrink() alone.
+  // this process stay as they are, and so where()'s local_rank. PEAL_TRACE's folder has what came
+  // before the first shrink(), and in it shrink-1 what came after that, shrink-2 after the second.
   //
   // Error, with the ranks, where one that lives does not come within PEAL_TIMEOUT, which does not
   // run while it says that it works (ProcessGroup::busy()). Error for ranks that MPI started, whose

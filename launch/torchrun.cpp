@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/start/processes.h>
 #include <peal/launch/torchrun.h>
@@ -25,6 +26,15 @@ std::string run_of(const Environment& env, bool by_srun) {
   if (job.empty()) return "";
   if (by_srun) return concat("slurm/", job, ".", value_of(env, "SLURM_STEP_ID"));
   return concat(job, "/", value_of(env, "TORCHELASTIC_RESTART_COUNT"));
+}
+
+// The group is over, and its file is no reason not to go on.
+void end_trace(const comm::ProcessGroup& group) {
+  try {
+    group.write_trace();
+  } catch (const Error& error) {
+    log_error(error.what());
+  }
 }
 
 }  // namespace
@@ -93,10 +103,13 @@ comm::ProcessGroup RanksByStore::shrink(const comm::ProcessGroup& now) {
   // What this rank has in flight there would never end.
   now.abort(
       "[launch] shrink() has made another group of the ranks that are left: this one is over");
+  end_trace(now);
+  comm::ProcessGroup::Options options = options_;
+  if (!options.trace.empty()) options.trace += concat("/shrink-", left.call);
   const auto own = std::ranges::find(left.ranks, first_.rank()) - left.ranks.begin();
   auto ranks = std::make_unique<comm::StoreRendezvous>(*left.store, static_cast<int>(own),
                                                        static_cast<int>(left.ranks.size()), "job");
-  comm::ProcessGroup group = comm::processes_group(*ranks, options_, secret_);
+  comm::ProcessGroup group = comm::processes_group(*ranks, options, secret_);
   left.started();
   left_ = std::move(left.ranks);
   ranks_ = std::move(ranks);

@@ -116,7 +116,7 @@ void Survivors::check(const Control& control, const std::vector<int>& ranks,
 Survivors::Left Survivors::open(Control& control, const std::shared_ptr<const Row>& mine,
                                 const std::vector<int>& ranks, int port, const Patience& patience,
                                 const std::string& run, const std::string& secret) {
-  Left left{.ranks = ranks, .store = nullptr};
+  Left left{.call = mine->sequence, .ranks = ranks, .store = nullptr};
   Patience watches = patience;
   watches.hopeless = [this, ranks, &control, mine, starts = left.starts] {
     if (!*starts) return;

@@ -30,8 +30,9 @@ class Survivors {
  public:
   // What one call came to: ranks of the first world, ascending, and the store at which they meet.
   // It has `control` until started(), and until then throws where one of them has died; from then
-  // on they may end.
+  // on they may end. `call`: how often they have called, from 1.
   struct Left {
+    std::uint64_t call = 0;
     std::vector<int> ranks;
     std::unique_ptr<TcpStore> store;
     std::shared_ptr<bool> starts = std::make_shared<bool>(true);

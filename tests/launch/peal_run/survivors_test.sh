@@ -21,7 +21,14 @@ goes_on 3 1
 goes_on 3 0
 goes_on 2 1
 goes_on 2 0
-goes_on 4 0 2
+PEAL_TRACE="$PWD/trace" goes_on 4 0 2
+# What they did before and after is recorded, by the numbers that they had then; who was killed has written nothing.
+ended() { grep -lx end "trace$1"/rank-*.trace | tr '\n' ' '; }
+[[ $(ended '') == 'trace/rank-1.trace trace/rank-3.trace ' ]] || failed "traces of the first world: $(ls -R trace)"
+after=$(basename trace/shrink-*)
+[[ $(ended "/$after") == "trace/$after/rank-0.trace trace/$after/rank-1.trace " ]] || failed "traces after it: $(ls -R trace)"
+grep -qx 'rank 1 of 2' "trace/$after/rank-1.trace" || failed "rank 1's trace is another's"
+grep -q '^operation .*all_reduce' "trace/$after/rank-1.trace" || failed "rank 1's trace has no all_reduce"
 
 # Without peal-run: ranks by their variables alone.
 port=$("$peal_run" sh -c 'echo $MASTER_PORT')
