@@ -29,6 +29,9 @@ namespace {
 
 const char* environment(const char* name) { return std::getenv(name); }
 
+// Lines of the log begin with it.
+void tag_log(const Rank& where) { context().log_tag = concat("rank ", where.rank); }
+
 }  // namespace
 
 Job::Job() : where_(discover(environment)) {
@@ -36,20 +39,19 @@ Job::Job() : where_(discover(environment)) {
   const bool ranks_expected =
       where_.launcher != "alone" || mpi_was_started() || std::getenv("PMIX_RANK") != nullptr;
   ranks_are_joined();
+  if (where_.world > 1) tag_log(where_);
   if (master && where_.world > 1) {
-    context().log_tag = concat("rank ", where_.rank);
     const char* const secret = std::getenv("PEAL_STORE_SECRET");
     by_store_ = std::make_unique<RanksByStore>(where_, *master, secret == nullptr ? "" : secret);
     group_ = by_store_->group();
     if (!where_.node_said) place_on_node(where_, group_.nodes().node);
   } else if (ranks_expected && !master) {
-    if (where_.world > 1) context().log_tag = concat("rank ", where_.rank);
     started_mpi_ = start_mpi();
     const auto [rank, world] = mpi_world();
     check_world(where_, rank, world);
     where_.rank = rank;
     where_.world = world;
-    if (world > 1) context().log_tag = concat("rank ", rank);
+    if (world > 1) tag_log(where_);
     group_ = mpi_world_group();
     if (!where_.node_said) place_on_node(where_, group_.nodes().node);
   } else {
@@ -199,7 +201,7 @@ const comm::ProcessGroup& Job::shrink() {
   group_ = std::move(left);
   where_.rank = group_.rank();
   where_.world = group_.world();
-  context().log_tag = concat("rank ", rank());
+  tag_log(where_);
   if (world() > 1) flight_signal_ = std::make_unique<FlightSignal>(group_);
   return group_;
 }

@@ -31,11 +31,11 @@ given output_dir "run-$SLURM_JOB_ID/"
 given save_strategy epoch
 given resume_from_checkpoint true
 set -- "${words[@]}"
-save='' before=''
+save='' last=''
 for word in "$@"; do
-  [[ ! $before =~ ^--output[_-]dir$ ]] || save=$word
+  [[ ! $last =~ ^--output[_-]dir$ ]] || save=$word
   [[ ! $word =~ ^--output[_-]dir= ]] || save=${word#*=}
-  before=$word
+  last=$word
 done
 # What is saved there, and when it was.
 saved() {

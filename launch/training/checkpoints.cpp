@@ -95,7 +95,7 @@ Checkpoints::Checkpoints(Job& job, std::vector<nn::Part> parts, Metadata setting
       settings_(std::move(settings)),
       keep_(keep),
       best_(std::move(best)) {
-  std::set<std::string> names{"random", "loader", "progress"};
+  std::set<std::string> names{"random", "loader"};
   for (const nn::Part& part : parts_) {
     PEAL_CHECK(names.insert(part.name()).second, "[launch] two parts of a checkpoint are called '",
                part.name(), "'; rename one");
@@ -189,11 +189,10 @@ Position Checkpoints::resume(const std::string& path, Metadata* all) const {
   const Metadata& metadata = file->metadata();
   check_settings(path, metadata);  // before a part finds that it is another run's, in its own words
   Places places;
-  Kept loader, older;
+  Kept loader;
   std::vector<nn::Part> more{{"random", places}};
   const bool within = file->has("loader");
   if (within) more.emplace_back("loader", loader);
-  if (file->has("progress")) more.emplace_back("progress", older);  // which had sums of losses
   file->load(parts_and(more));
   std::vector<std::string> names{"epoch"};
   for (const auto& [name, here] : settings_) names.push_back(name);

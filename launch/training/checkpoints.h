@@ -53,7 +53,7 @@ class Checkpoints {
   // `settings` are what a run must share with the one it goes on from, to be that run, but for
   // "world". `keep` is of a folder, and so is `best`, the name of a measure: of the files that have
   // one of this name the highest stays, too. REQUIRES: what the parts are of lives as long. Error
-  // for two parts of one name, and one called "random", "loader" or "progress".
+  // for two parts of one name, and one called "random" or "loader".
   Checkpoints(Job& job, std::vector<nn::Part> parts, Metadata settings, int keep = 3,
               std::string best = {});
 
