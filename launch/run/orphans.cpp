@@ -53,6 +53,11 @@ std::vector<pid_t> Orphans::there() const {
 int Orphans::end(std::chrono::nanoseconds grace, const std::function<bool()>& hurry) const {
   using Clock = std::chrono::steady_clock;
   std::vector<pid_t> left = there(), told;
+  const auto soon = Clock::now() + std::chrono::milliseconds(250);
+  while (!left.empty() && Clock::now() < soon && !hurry()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    left = there();
+  }
   auto kills = Clock::now() + grace;
   while (!left.empty() && Clock::now() - kills < grace + std::chrono::seconds(1)) {
     if (hurry()) kills = std::min(kills, Clock::now());

@@ -94,6 +94,9 @@ ends 0 -n 2 --grace 0.3 sh -c 'setsid sh -c "echo \$\$ >>pids; exec sleep 1000" 
   until test "$(cat pids | wc -l)" -eq 4; do sleep 0.02; done'
 says 'ended 4 processes left behind'
 gone pids
+# What ends with its rank, a moment later, was not left.
+ends 0 -n 1 sh -c 'sleep 0.02 & exit 0'
+silent
 ends 3 --grace 0.2 sh -c 'setsid sh -c "echo \$\$ >>pids; trap \"\" TERM; while :; do sleep 0.05; done" &
   until test "$(cat pids | wc -l)" -eq 5; do sleep 0.02; done; exit 3'
 gone pids
