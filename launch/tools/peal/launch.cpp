@@ -9,6 +9,7 @@
 #include <peal/launch/tools/peal/build.h>
 #include <peal/launch/tools/peal/config.h>
 #include <peal/launch/tools/peal/launch.h>
+#include <peal/launch/tools/peal/ranks_folder.h>
 
 #include <fcntl.h>
 
@@ -141,33 +142,6 @@ int collectives_over_mpi(const Options& options) {
   }
   return outcome.code;
 }
-
-// A folder for what the ranks save (TMPDIR), which is removed however they have ended.
-class RanksFolder {
- public:
-  RanksFolder() : before_(std::getenv("TMPDIR") != nullptr ? std::getenv("TMPDIR") : "") {
-    std::error_code none;
-    std::string name = std::filesystem::temp_directory_path(none) / "peal-test-XXXXXX";
-    if (none || mkdtemp(name.data()) == nullptr) return;  // a rank will say so
-    path_ = name;
-    setenv("TMPDIR", name.c_str(), 1);
-  }
-  ~RanksFolder() {
-    if (path_.empty()) return;
-    std::error_code none;
-    std::filesystem::remove_all(path_, none);
-    if (before_.empty()) {
-      unsetenv("TMPDIR");
-    } else {
-      setenv("TMPDIR", before_.c_str(), 1);
-    }
-  }
-  RanksFolder(const RanksFolder&) = delete;
-  RanksFolder& operator=(const RanksFolder&) = delete;
-
- private:
-  std::string before_, path_;
-};
 
 }  // namespace
 

@@ -31,15 +31,23 @@ for once in '--max-restarts 1' --elastic --keep-survivors; do
   says 'what fails is to be seen'
 done
 
-# What ranks have saved goes with them, however they end.
-TMPDIR="$PWD/tmp" "$peal_run" test -n 2 >out 2>err &
-until_true grep -q '^ok  ' out
-compgen -G 'tmp/peal-test-*' >/dev/null || failed 'no folder for the ranks'
-kill -TERM $!
-status=0
-wait $! || status=$?
-[[ $status == 143 ]] || failed "exit status $status after SIGTERM, expected 143"
-! compgen -G 'tmp/peal-test-*' || failed 'a folder is left'
+# What ranks have saved goes with them, however they end, and by whatever it does.
+nothing_left() { ! compgen -G 'tmp/peal-test-*' >/dev/null; }
+for signal in TERM KILL; do
+  TMPDIR="$PWD/tmp" "$peal_run" test -n 2 >out 2>err &
+  until_true grep -q '^ok  ' out
+  compgen -G 'tmp/peal-test-*' >/dev/null || failed 'no folder for the ranks'
+  kill -$signal $!
+  status=0
+  wait $! || status=$?
+  if [[ $signal == TERM ]]; then
+    [[ $status == 143 ]] || failed "exit status $status after SIGTERM, expected 143"
+    nothing_left || failed 'a folder is left'
+  else
+    [[ $status == 137 ]] || failed "exit status $status after SIGKILL, expected 137"
+    until_true nothing_left
+  fi
+done
 
 # mpirun ends with it, and its status is its own.
 if "$peal_run" env | grep -q 'MPI yes'; then
