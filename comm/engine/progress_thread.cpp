@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/context.h>
 #include <peal/comm/engine/progress_thread.h>
 
 #include <utility>
@@ -6,7 +7,11 @@
 namespace peal::comm {
 
 ProgressThread::ProgressThread(std::function<bool()> advance)
-    : advance_(std::move(advance)), thread_([this](const std::stop_token& stop) { run(stop); }) {}
+    : advance_(std::move(advance)),
+      thread_([this, tag = context().log_tag](const std::stop_token& stop) {
+        context().log_tag = tag;
+        run(stop);
+      }) {}
 
 ProgressThread::~ProgressThread() {
   thread_.request_stop();

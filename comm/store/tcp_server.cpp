@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/comm/store/store.h>
 #include <peal/comm/store/tcp_server.h>
@@ -26,7 +27,10 @@ TcpServer::TcpServer(const std::string& host, int port, int world, std::string r
       bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   PEAL_CHECK(bell_, listener_.where(), ": no eventfd: ", std::strerror(errno));
   ranks_[0].came = true;
-  thread_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
+  thread_ = std::jthread([this, tag = context().log_tag](const std::stop_token& stop) {
+    context().log_tag = tag;  // who is turned away is said as this rank's word
+    serve(stop);
+  });
 }
 
 TcpServer::~TcpServer() {

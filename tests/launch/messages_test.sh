@@ -72,7 +72,7 @@ says 'rank 1' "rank 1 of 2 at 127.0.0.1 port $port was turned away: it has no se
 trouble 'a secret that differs'
 ended 1 'rank 1 of another' 'rank 0 of one secret'
 says 'rank 1 of another' "was turned away: it came as rank 1, and its secret .PEAL_STORE_SECRET. is another" 'start all ranks with one'
-says 'rank 0 of one secret' 'waited 7 s .PEAL_TIMEOUT. for .*rank 1 did not connect; .*its secret .PEAL_STORE_SECRET. is another'
+says 'rank 0 of one secret' '^\[rank 0\] warning: .* was turned away: it came as rank 1' 'waited 7 s .PEAL_TIMEOUT. for .*rank 1 did not connect; .*its secret .PEAL_STORE_SECRET. is another'
 
 trouble 'ranks of different builds'
 start 'rank 0' 0 "$program" sums
