@@ -6,6 +6,7 @@
 #include <peal/nn/background_save.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/checkpoint_folder.h>
+#include <peal/nn/checkpoint_wrapper.h>
 #include <peal/nn/empty_weights.h>
 #include <peal/nn/functional.h>
 #include <peal/nn/init.h>

@@ -302,6 +302,23 @@ TEST_CASE("what the verifier says") {
   CHECK(verify(gpipe, schedule(three)).ok);
 }
 
+TEST_CASE("forwards of gpipe go by FairScale's clock cycles") {
+  const Problem problem = make_problem(Kind::gpipe, 3, 3);
+  const Run run = simulate(problem, schedule(problem));
+  std::string said;
+  for (int cycle = 0; cycle < 5; ++cycle) {
+    said += cycle == 0 ? "" : " | ";
+    for (const auto& rank : run.ranks) {
+      for (const Activity& one : rank) {
+        if (one.action.pass != Pass::forward || one.begin != cycle) continue;
+        said += "(" + std::to_string(one.action.micro_batch) + "," +
+                std::to_string(one.action.part) + ")";
+      }
+    }
+  }
+  CHECK(said == "(0,0) | (1,0)(0,1) | (2,0)(1,1)(0,2) | (2,1)(1,2) | (2,2)");
+}
+
 TEST_CASE("drawings") {
   const Problem problem = make_problem(Kind::one_f_one_b, 2, 2);
   const Run run = simulate(problem, schedule(problem));

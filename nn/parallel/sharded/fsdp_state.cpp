@@ -3,6 +3,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/tape.h>
 #include <peal/comm/schedule/mix.h>
+#include <peal/nn/checkpoint_wrapper.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/sharded/fsdp_state.h>
@@ -39,8 +40,9 @@ bool any_wants(const Tensors& tensors) {
 
 ModelOutline outline_of(const Module& model, const MemberList& members) {
   ModelOutline outline;
-  for (const auto& [path, module] : model.named_modules()) {
-    outline.modules.push_back({path, module.class_name()});
+  for (auto& [path, module] : model.named_modules()) {
+    const auto* const wrapper = module.as<CheckpointWrapper>();
+    outline.modules.push_back({path, wrapper ? wrapper->wrapped_class() : module.class_name()});
   }
   for (std::size_t p = 0; p < members.parameters.size(); ++p) {
     const auto& [name, tensor] = members.parameters[p];
