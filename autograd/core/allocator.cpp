@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/allocator.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/requested_bytes.h>
 
 #include <sys/mman.h>
 
@@ -39,6 +40,7 @@ struct Cache {
   std::map<std::size_t, std::vector<void*>> free_large;      // the same of huge_page and more
   std::unordered_map<void*, std::size_t> lent;               // to a smaller size class: their own
   AllocatorStatistics statistics;
+  RequestedBytes requested;
 
   // A cached block for the size class, and its own size; of a large block up to twice of what is
   // asked for, as those of one step come in many sizes, few of which are in use at once.
@@ -147,6 +149,8 @@ void* cpu_allocate(std::size_t bytes) {
     const auto [data, own] = here.take(size);
     statistics.in_use += own;
     statistics.peak = std::max(statistics.peak, statistics.in_use);
+    here.requested.now += bytes;
+    here.requested.most = std::max(here.requested.most, here.requested.now);
     if (data != nullptr) {
       statistics.cached -= own;
       return data;
@@ -159,6 +163,7 @@ void* cpu_allocate(std::size_t bytes) {
   {
     std::lock_guard lock(here.mutex);
     here.statistics.in_use -= size;
+    here.requested.now -= bytes;
   }
   fail(concat("allocator: the system has no ", bytes, " bytes left on the CPU"));
 }
@@ -171,6 +176,7 @@ void cpu_release(void* data, std::size_t bytes) {
     std::lock_guard lock(here.mutex);
     size = here.own_size(data, size);
     here.statistics.in_use -= size;
+    here.requested.now -= bytes;
     if (caches) {
       here.put(data, size);
       return;
@@ -187,6 +193,12 @@ AllocatorStatistics cpu_allocator_statistics() {
 void cpu_reset_peak() {
   std::lock_guard lock(cache().mutex);
   cache().statistics.peak = cache().statistics.in_use;
+  cache().requested.most = cache().requested.now;
+}
+
+RequestedBytes cpu_requested_bytes() {
+  std::lock_guard lock(cache().mutex);
+  return cache().requested;
 }
 
 void cpu_empty_cache() { empty_cache(cache()); }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPT cut by a plan, trained beside one process: alone, with data parallel besides, and with
 // sequences cut; and its state, which is the plain model's.
+#include <peal/autograd/core/allocator.h>
+#include <peal/autograd/core/requested_bytes.h>
 #include <peal/comm/group/device_mesh.h>
 #include <peal/nn/checkpoint.h>
+#include <peal/nn/empty_weights.h>
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/parallel/tensor/cross_entropy.h>
 #include <peal/nn/parallel/tensor/tensor_parallel.h>
@@ -285,6 +288,46 @@ TEST_CASE("with dropout what is whole stays the same on all ranks") {
       }
     });
   }
+}
+
+TEST_CASE("a model made empty is cut a layer at a time, to the values that it would have had") {
+  constexpr std::int64_t layers = 8, wide = 128;
+  constexpr std::size_t layer = (wide * wide + wide) * 4, model = layers * layer;
+  const auto made = [](std::uint64_t seed) {
+    manual_seed(seed);
+    nn::Sequential all;
+    for (int i = 0; i < layers; ++i) all.push_back(nn::Linear(wide, wide));
+    return all;
+  };
+  nn::TensorParallelPlan by_turns;
+  for (int i = 0; i < layers; ++i) {
+    const std::string path = std::to_string(i);
+    if (i % 2 == 0) by_turns.emplace_back(path, nn::ColwiseParallel{});
+    if (i % 2 == 1) by_turns.emplace_back(path, nn::RowwiseParallel{});
+  }
+  std::size_t peaks[] = {0, 0, 0};
+  for (const int empty : {0, 1, 2}) {  // on no rank, on all, on rank 1 with other numbers
+    CAPTURE(empty);
+    ranks(2, [&](const Group& group, int rank) {
+      const nn::Sequential expected = made(8);
+      group.barrier().wait();
+      const std::size_t before = cpu_requested_bytes().now;
+      if (rank == 0) cpu_reset_peak();
+      group.barrier().wait();
+      const nn::Sequential net = [&] {
+        if (empty == 0 || (empty == 2 && rank == 0)) return made(8);
+        const auto without = nn::init_empty_weights();
+        return made(empty == 2 ? 9 : 8);
+      }();
+      nn::TensorParallel tp = nn::parallelize_module(net, group, by_turns);
+      group.barrier().wait();
+      if (rank == 0) peaks[empty] = cpu_requested_bytes().most - before;
+      group.barrier().wait();
+      CHECK(difference(tp.state_dict(), expected.state_dict()) == 0);
+    });
+  }
+  CHECK(peaks[0] > 2 * model);
+  CHECK(peaks[1] < model + 6 * layer);  // halves, and of each rank a layer, its part and its copy
 }
 
 TEST_CASE("queries, keys and values that are cut as one part are an error") {

@@ -215,6 +215,11 @@ TEST_CASE("label smoothing is over the whole vocabulary") {
     // log(1 + e + e^2 + e^3) - (0.9 x 1 + 0.1 x 1.5); of a rank's own part alone it would be other
     // means.
     CHECK(std::abs(loss.item<double>() - 2.390189698) < 1e-8);
+    // Megatron-LM gives the 0.1 to the other classes alone, which is 4 / 3 of it here; of a rank's
+    // own part alone it has 2.540190 and 2.140190.
+    const Tensor others = nn::vocab_parallel_cross_entropy(logits, full({1}, 1, DType::i64), group,
+                                                           {.label_smoothing = 0.1 * 4 / 3});
+    CHECK(std::abs(others.item<double>() - 2.373523031) < 1e-8);
   });
 }
 

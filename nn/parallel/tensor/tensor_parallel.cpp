@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/comm/group/agree.h>
+#include <peal/nn/parallel/any_rank.h>
 #include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/planning.h>
 #include <peal/nn/parallel/tensor/regions.h>
 #include <peal/nn/parallel/tensor/tensor_parallel.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <typeinfo>
 #include <unordered_map>
@@ -94,7 +97,9 @@ class Surgery {
     return all;
   }
 
-  void operate(Module& module, const comm::ProcessGroup& group);
+  // `by_layer`: values of what is cut are made, and become rank 0's, a layer at a time.
+  void operate(Module& module, const comm::ProcessGroup& group, bool by_layer);
+  bool cuts(const Tensor& tensor) const { return cuts_.contains(&tensor.body()); }
 
  private:
   struct Cutting {
@@ -188,6 +193,7 @@ class Surgery {
   }
 
   Module made(ModulePlace& place, const comm::ProcessGroup& group);
+  NamedTensors whole_of(const ModulePlace& place) const;
 
   int world_;
   std::vector<ModulePlace> places_;
@@ -280,7 +286,18 @@ void cut_output(Module& module, const comm::ProcessGroup& group, int dim, const 
       });
 }
 
-void Surgery::operate(Module& module, const comm::ProcessGroup& group) {
+// What the layer has of what is cut, and no layer before it had.
+NamedTensors Surgery::whole_of(const ModulePlace& place) const {
+  NamedTensors list;
+  for (const auto& [name, parameter] : place.module.named_parameters()) {
+    const auto found = cuts_.find(&parameter.body());
+    if (found == cuts_.end() || found->second.part.defined()) continue;
+    list.emplace_back(place.path + "." + name, parameter);
+  }
+  return list;
+}
+
+void Surgery::operate(Module& module, const comm::ProcessGroup& group, bool by_layer) {
   std::vector<std::pair<Module, Module>> done;  // a module of several places is one in all of them
   for (ModulePlace& place : places_) {
     if (place.style == nullptr) continue;
@@ -289,7 +306,13 @@ void Surgery::operate(Module& module, const comm::ProcessGroup& group) {
     });
     const bool again = same != done.end();
     if (replaced(place)) {
+      const NamedTensors whole = by_layer && !again ? whole_of(place) : NamedTensors();
+      if (by_layer && !again) make_equal(group, whole);
       Module now = again ? same->second : made(place, group);
+      // Each rank has its part, and the whole is not waited for until the model is let go.
+      for (const auto& [name, tensor] : whole) {
+        if (tensor.storage()->owned()) tensor.storage()->drop();
+      }
       if (!again) done.emplace_back(place.module, now);
       module.replace_child(place.path, std::move(now));
       continue;
@@ -326,13 +349,22 @@ void check_group(const Module& module, const comm::ProcessGroup& group) {
   }
 }
 
-// What is cut, by an earlier call, is each rank's own.
-void make_whole_equal(const Module& module, const comm::ProcessGroup& group) {
+// What is cut, by an earlier call, is each rank's own; `later` is made equal elsewhere.
+void make_whole_equal(
+    const Module& module, const comm::ProcessGroup& group,
+    const std::function<bool(const Tensor&)>& later = [](const Tensor&) { return false; }) {
   NamedTensors whole = module.named_buffers();
   for (const auto& [name, parameter] : module.named_parameters()) {
-    if (!cut_of(module, name)) whole.emplace_back(name, parameter);
+    if (!cut_of(module, name) && !later(parameter)) whole.emplace_back(name, parameter);
   }
   make_equal(group, whole);
+}
+
+// On any rank, of parameters that are to be cut: then no rank has them whole all at once.
+bool any_is_empty(const Module& module, const comm::ProcessGroup& group) {
+  const std::vector<Tensor> all = module.parameters();
+  const bool mine = std::any_of(all.begin(), all.end(), is_deferred);
+  return any_rank(group, {mine}, "whether a model that is to be cut is empty")[0];
 }
 
 }  // namespace
@@ -358,8 +390,10 @@ TensorParallel parallelize_module(Module module, const comm::ProcessGroup& group
   comm::agree_unless(group, "[tp] the model",
                      (surgery ? surgery->text() : std::string()) + outline(module), wrong,
                      "build the same model with the same plan on every rank");
-  make_whole_equal(module, group);
-  surgery->operate(module, group);
+  const bool by_layer = any_is_empty(module, group);
+  make_whole_equal(module, group,
+                   [&](const Tensor& each) { return by_layer && surgery->cuts(each); });
+  surgery->operate(module, group, by_layer);
   return TensorParallel(std::move(module), group);
 }
 

@@ -23,7 +23,9 @@
 // by RowwiseParallel, VocabParallelEmbedding (layers.h), in their places; handles of the model
 // stand for the new ones, and keys stay. What is not named is whole, and the same on all ranks. The
 // ranks of the group train on the same batches: give samplers the "dp" place. A plan may be of one
-// block of the model, and the next call's of others: what is cut stays as it is.
+// block of the model, and the next call's of others: what is cut stays as it is. A model that was
+// made without memory for its parameters (nn/empty_weights.h) gets its values here, what is cut a
+// layer at a time: no rank has the whole.
 //
 // Sequence parallelism (Korthikanti et al., 2022): between the regions of cut layers each rank has
 // a part of the sequence. ColwiseParallel and RowwiseParallel around such regions have
