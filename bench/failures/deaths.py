@@ -4,11 +4,12 @@
 # exception, calls exit(0), or is killed by the kernel as its control group has no memory left. In each run all others
 # must catch a peal::Error that names the rank, the job must end by itself and not with 0, nothing of it may remain
 # (processes, files in /dev/shm), and no sum may have been wrong: sums have known values, and the parameters of a training
-# are the same on all ranks and in all runs, step by step. Prints a table: seconds from the failure to the others' errors
-# and to the job's end; `late` is how many errors came more than 0.5 s after a failure, or after the deadline of who waits
-# for a stopped rank.
+# are the same on all ranks and in all runs, step by step. A sharded training saves a checkpoint in each second step: after
+# the failure the newest that was whole must load, and the steps after it come to the same parameters. Prints a table:
+# seconds from the failure to the others' errors and to the job's end; `late` is how many errors came more than 0.5 s after
+# a failure, or after the deadline of who waits for a stopped rank.
 #
-#   bench/failures/deaths.py BUILD_FOLDER [--count 50] [--seed 1] [--programs sums training]
+#   bench/failures/deaths.py BUILD_FOLDER [--count 50] [--seed 1] [--programs sums training sharded]
 #                            [--launchers mpirun peal-mpirun peal-run] [--ways kill stop exception exit memory]
 #
 # The exit status is 1 where anything else than a time was not as it should be.
@@ -38,7 +39,8 @@ parser.add_argument("--ranks", type=int, default=3)
 parser.add_argument("--window", type=float, default=0.5,
                     help="seconds after the first round in which the moments lie")
 parser.add_argument("--limit", type=float, default=60, help="seconds after which a job that has not ended hangs")
-parser.add_argument("--programs", nargs="+", default=["sums", "training"], choices=["sums", "training"])
+parser.add_argument("--programs", nargs="+", default=["sums", "training", "sharded"],
+                    choices=["sums", "training", "sharded"])
 parser.add_argument("--launchers", nargs="+", default=LAUNCHERS, choices=LAUNCHERS)
 parser.add_argument("--ways", nargs="+", default=["kill", "stop", "exception", "exit", "memory"])
 options = parser.parse_args()
@@ -87,7 +89,7 @@ class Parameters:
 class Run:
     def __init__(self, what, name, way, number):
         chance = random.Random(f"{options.seed} {what} {name} {way} {number}")
-        self.name, self.way = name, way
+        self.what, self.name, self.way = what, name, way
         self.victim, self.after = chance.randrange(options.ranks), chance.uniform(0, options.window)
         self.errors, self.end, self.message, self.faults = [], None, "", []
         with tempfile.TemporaryDirectory() as folder:
@@ -101,6 +103,8 @@ class Run:
                 self.watch(job, folder)
             finally:
                 job.kill()
+            if what == "sharded" and not self.faults:
+                self.go_on(folder)
             if self.faults:
                 print(f"FAULT {what} {name} {way} {number}, rank {self.victim} after {self.after:.6f} s: "
                       f"{'; '.join(self.faults)}; it said:\n{job.said()}", file=sys.stderr, flush=True)
@@ -140,7 +144,7 @@ class Run:
             for word, when, text in lines:
                 if word == "wrong":
                     self.faults.append(f"rank {rank}: {text}")
-                if word == "step" and Parameters.differ(self.name, *text.split()):
+                if word == "step" and Parameters.differ(f"{self.name} {self.what}", *text.split()):
                     self.faults.append(f"rank {rank}: other parameters after step {text.split()[0]}")
             if rank == self.victim:
                 continue
@@ -153,6 +157,29 @@ class Run:
             self.message = self.message or text
             if not re.search(rf"\brank {self.victim}\b", text):
                 self.faults.append(f"rank {rank}: the error does not name rank {self.victim}: {text}")
+
+    def go_on(self, folder):
+        """From the checkpoint that is there, in another job."""
+        saved = max((int(text) for lines in records(folder) for word, _, text in lines if word == "saved"), default=None)
+        for file in pathlib.Path(folder).glob("rank.*"):
+            file.unlink()
+        words = [*launcher(self.name, options.build, options.ranks), program, "sharded", folder, "--steps", 3]
+        job = Job(words, f"{folder}/log", PEAL_TIMEOUT="30")
+        try:
+            status = job.wait(options.limit)
+        finally:
+            job.kill()
+        if status != 0:
+            return self.faults.append(f"the job that goes on ended with {status}: {job.said()}")
+        for rank, lines in enumerate(records(folder)):
+            loaded = [int(text) for word, _, text in lines if word == "loaded"]
+            if saved is not None and (not loaded or loaded[0] < saved):
+                self.faults.append(f"rank {rank} went on from {loaded}, and the checkpoint of step {saved} was there")
+            steps = [text.split() for word, _, text in lines if word == "step"]
+            if [int(step) for step, _ in steps] != [(loaded[0] + 1 if loaded else 0) + i for i in range(3)]:
+                self.faults.append(f"rank {rank} took the steps {steps} after {loaded}")
+            if any(Parameters.differ(f"{self.name} sharded", *step) for step in steps):
+                self.faults.append(f"rank {rank}: other parameters after a checkpoint was loaded")
 
     def late(self):
         return sum(seconds > 0.5 + (DEADLINE if self.way == "stop" else 0) for seconds in self.errors)

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that compute without an end, sums whose values are known or a training, until one of them
-// is killed, stopped or fails by itself; each writes down what it saw and when (records.h):
+// Ranks that compute without an end, sums whose values are known or a training, with whole models
+// or with sharded ones, until one of them is killed, stopped or fails by itself; each writes down
+// what it saw and when (records.h):
 //
 //   begins   its process; the first round is done
 //   step     of a training: its number, and a hash of the parameters after it
+//   saved    of a sharded one: the step whose checkpoint is there; loaded: with which it goes on
 //   fails    it does so now, as it was told
 //   wrong    a sum that is not as it should be, or one of a group that has failed
 //   error    a peal::Error, the others' failure       other   any other exception
@@ -17,8 +19,11 @@
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/sharded/fsdp.h>
+#include <peal/nn/parallel/sharded/sharded_checkpoint.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -71,7 +76,7 @@ void sum_for_ever(const comm::ProcessGroup& group, Fate& fate, const Records& re
   }
 }
 
-std::size_t hash_of(const std::vector<Tensor>& parameters) {
+std::size_t hash_of(const Tensors& parameters) {
   std::string bytes;
   for (const Tensor& parameter : parameters) {
     bytes.append(reinterpret_cast<const char*>(parameter.data<float>()),
@@ -101,6 +106,47 @@ void train_for_ever(const comm::ProcessGroup& group, Fate& fate, const Records& 
   }
 }
 
+std::size_t hash_of(const NamedTensors& state) {
+  Tensors tensors;
+  for (const auto& [name, tensor] : state) tensors.push_back(tensor);
+  return hash_of(tensors);
+}
+
+// With a checkpoint of each second step, from which it goes on where there is one. `steps`: so many
+// more, 0: without an end.
+void train_sharded(const comm::ProcessGroup& group, Fate& fate, const Records& records,
+                   const std::string& checkpoint, std::int64_t steps) {
+  manual_seed(1);
+  nn::FullyShardedDataParallel model(nn::mlp({64, 256, 64, 8}), group,
+                                     {.wrap = nn::wrap_by_type({"Linear"})});
+  nn::AdamW optimizer(model.local_parameters(), {.lr = 1e-3});
+  const std::vector<nn::Part> parts{{"model", model}, {"optimizer", model.saved(optimizer)}};
+  std::int64_t step = 0;
+  if (std::filesystem::exists(std::filesystem::path(checkpoint) / nn::sharded_index_name)) {
+    step = std::stoll(nn::load_sharded(checkpoint, parts, group).metadata.at("step")) + 1;
+    records.write("loaded", concat(step - 1));
+  }
+  for (const std::int64_t first = step; steps == 0 || step < first + steps; ++step) {
+    manual_seed(static_cast<std::uint64_t>(100 * step + group.rank()));
+    const Tensor x = randn({16, 64});
+    const Tensor y = argmax(x, 1);
+    for (std::int64_t i = 0; i < y.numel(); ++i) y.data<std::int64_t>()[i] %= 8;
+    model.zero_grad();
+    fate.look();
+    const Tensor loss = cross_entropy(model(x), y);
+    fate.look();
+    loss.backward();
+    fate.look();
+    optimizer.step();
+    records.write("step", concat(step, " ", hash_of(model.state_dict())));
+    if (step == first) fate.begin();
+    if (step % 2 == 1) {
+      nn::save_sharded(checkpoint, parts, group, {{"step", std::to_string(step)}});
+      records.write("saved", concat(step));
+    }
+  }
+}
+
 // Of a group that has failed, nothing more comes.
 void try_again(const comm::ProcessGroup& group, const Records& records) {
   try {
@@ -114,10 +160,14 @@ void try_again(const comm::ProcessGroup& group, const Records& records) {
 
 int main(int argc, char** argv) {
   std::string what, folder;
+  std::int64_t steps = 0;
   failures::Failure failure;
   launch::CommandLine line("Ranks that compute until one fails; for deaths.py.");
-  line.option("what", &what, "sums or training").required().one_of({"sums", "training"});
+  line.option("what", &what, "sums, training or sharded")
+      .required()
+      .one_of({"sums", "training", "sharded"});
   line.option("folder", &folder, "where each rank writes down what it saw").required();
+  line.option("--steps", &steps, "of a sharded training, which then ends").not_negative();
   line.option("--way", &failure.way, "how a rank fails by itself")
       .one_of({"none", "exception", "exit", "memory"});
   line.option("--rank", &failure.rank, "which").not_negative();
@@ -129,7 +179,11 @@ int main(int argc, char** argv) {
     const Records records(folder, job.rank());
     Fate fate(failure, job.rank(), records);
     try {
-      (what == "sums" ? sum_for_ever : train_for_ever)(job.group(), fate, records);
+      if (what == "sharded") {
+        train_sharded(job.group(), fate, records, folder + "/checkpoint", steps);
+      } else {
+        (what == "sums" ? sum_for_ever : train_for_ever)(job.group(), fate, records);
+      }
     } catch (const Error& error) {
       records.write("error", error.what());
       try_again(job.group(), records);
