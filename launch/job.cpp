@@ -3,7 +3,7 @@
 #include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/lone_ranks.h>
-#include <peal/autograd/core/told_warnings.h>
+#include <peal/autograd/core/told_here.h>
 #include <peal/autograd/intra_op.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/core/told_warnings.h>
+#include <peal/autograd/core/told_here.h>
 #include <peal/comm/start/processes.h>
 #include <peal/comm/store/tcp_store.h>
 #include <peal/launch/process_of_rank.h>

@@ -2,7 +2,7 @@
 // A folder of its own for one test, gone with it.
 #pragma once
 
-#include <peal/autograd/core/told_warnings.h>
+#include <peal/autograd/core/told_here.h>
 
 #include <doctest/doctest.h>
 

@@ -2,7 +2,7 @@
 // Log lines for people, on stderr, each with the thread's tag ("[rank 1] ..."). PEAL_LOG chooses
 // the least level shown: debug, info (default), warning or silent. A line is written in one piece,
 // so that the lines of several ranks never mix. A warning in the same words is told once, by
-// whichever rank of the node comes first, and counted (told_warnings.h). Thread safety: any thread.
+// whichever rank of the node comes first, and counted (told_here.h). Thread safety: any thread.
 #pragma once
 
 #include <peal/autograd/core/error.h>

@@ -5,14 +5,13 @@
 //
 // The table is of atomics only, and all-zero bytes are an empty one, so that it can lie in memory
 // that processes share: ranks of a node have one on their board (comm/control/board.h), and of what
-// all of them say one line is printed on the node. A rank that dies at any moment leaves it
-// readable. Thread safety: any thread.
+// all of them say one line is printed on the node (told_here.h). A rank that dies at any moment
+// leaves it readable. Thread safety: any thread.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,15 +46,5 @@ std::string in_brackets(const ToldWarnings::Times& said);
 
 // The words without the first mention of this rank's number: "rank 3 is slow", "rank  is slow".
 std::string without_rank(std::string_view text, int rank);
-
-// From here on this process counts there, as other ranks do, until it parts with it.
-void share_told_warnings(const std::shared_ptr<ToldWarnings>& with);
-void part_told_warnings(const std::shared_ptr<ToldWarnings>& with);
-
-// How often what this process has told first was said, a line each; of what was said again since
-// the last time alone. At the end of a program it comes by itself, but not before std::_Exit().
-void tell_repeated_warnings();
-// As if nothing had been said yet: for tests.
-void forget_told_warnings();
 
 }  // namespace peal

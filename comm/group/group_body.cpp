@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/log.h>
-#include <peal/autograd/core/told_warnings.h>
+#include <peal/autograd/core/told_here.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/record/recorder.h>
 

@@ -3,6 +3,7 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/stream.h>
+#include <peal/autograd/core/told_here.h>
 #include <peal/autograd/core/told_warnings.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/tests/errors.h>

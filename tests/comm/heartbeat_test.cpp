@@ -2,7 +2,7 @@
 // Ranks of other nodes that work, stand still or are gone.
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/log.h>
-#include <peal/autograd/core/told_warnings.h>
+#include <peal/autograd/core/told_here.h>
 #include <peal/comm/control/far_board.h>
 #include <peal/comm/control/heartbeat.h>
 

@@ -2,7 +2,7 @@
 // Tuning files: what is read of good ones and of others, where they are, and that ranks choose by
 // rank 0's alone.
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/core/told_warnings.h>
+#include <peal/autograd/core/told_here.h>
 #include <peal/comm/group/tuning.h>
 #include <peal/comm/start/threads.h>
 #include <peal/tests/errors.h>
