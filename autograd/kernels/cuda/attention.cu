@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention: fused (fused_attention.h) where that serves the head's width. Else products by
-// cuBLASLt, which read the heads where they lie, with the mask and the softmax between them in one
-// pass of a kernel. Scores and their gradients are f32 for f16 and bf16, in memory that is given
-// back at the end; the scale is a factor of the products.
+// Attention: by cuDNN (cudnn_attention.h) where that serves it; else fused (fused_attention.h)
+// where that serves the head's width; else products by cuBLASLt, which read the heads where they
+// lie, with the mask and the softmax between them in one pass of a kernel. Scores and their
+// gradients are f32 for f16 and bf16, in memory that is given back at the end; the scale is a
+// factor of the products.
 #include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/core/tensor.h>
 #include <peal/autograd/kernels/cuda/block.h>
 #include <peal/autograd/kernels/cuda/cublaslt.h>
+#include <peal/autograd/kernels/cuda/cudnn_attention.h>
 #include <peal/autograd/kernels/cuda/fused_attention.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/dispatch.h>
@@ -181,7 +183,10 @@ void multiply_back(const AttentionGeometry& o, const Tokens* dq, const Tokens* d
 bool forward(const AttentionGeometry& o, const AttentionResult& result, const Tokens& q,
              const Tokens& k, const Tokens& v) {
   if (has_fused_attention(o, result.y.dtype())) {
-    fused_attention(o, tokens(o, result.y), result.kept, q, k, v);
+    const Tokens y = tokens(o, result.y);
+    if (!cudnn_attention(o, y, result.kept, q, k, v)) {
+      fused_attention(o, y, result.kept, q, k, v);
+    }
     return true;
   }
   return with_floating(result.y.dtype(),
@@ -192,8 +197,10 @@ bool backward(const AttentionGeometry& o, const Tokens* dq, const Tokens* dk, co
               const Tensor& dy, const AttentionResult& result, const Tokens& q, const Tokens& k,
               const Tokens& v) {
   if (has_fused_attention(o, dy.dtype())) {
-    fused_attention_backward(o, dq, dk, dv, tokens(o, dy), tokens(o, result.y), result.kept, q, k,
-                             v);
+    const Tokens grads = tokens(o, dy), y = tokens(o, result.y);
+    if (!cudnn_attention_backward(o, dq, dk, dv, grads, y, result.kept, q, k, v)) {
+      fused_attention_backward(o, dq, dk, dv, grads, y, result.kept, q, k, v);
+    }
     return true;
   }
   return with_floating(

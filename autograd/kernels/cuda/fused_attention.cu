@@ -67,6 +67,10 @@ __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b)
 template <class C>
 constexpr C log2_e = static_cast<C>(1.44269504088896340736);
 
+// What one more in a kept logarithm is to the base of 2.
+template <class T>
+constexpr computed<T> kept_unit = on_tensor_cores<T> ? log2_e<computed<T>> : computed<T>(1);
+
 // What the tiles of two operands are read from while others are copied.
 template <class Tile>
 struct Stage {
@@ -173,7 +177,8 @@ __global__ void __launch_bounds__(threads)
       share[h] = 1 / total[m][h];
       const int query = own + 16 * m + g + 8 * h;
       if (t == 0 && query < o.queries) {
-        sums[pair * o.queries + query] = largest[m][h] * scale + std::log2(total[m][h]);
+        sums[pair * o.queries + query] =
+            (largest[m][h] * scale + std::log2(total[m][h])) * (1 / kept_unit<T>);
       }
     }
     store_rows<T, width>(o.of(y, pair), own + 16 * m, out[m], share);
@@ -245,7 +250,7 @@ __global__ void __launch_bounds__(threads, resident<T, width>)
   for (int h = 0; h < 2; ++h) {
     const int query = own + g + 8 * h;
     const bool there = query < o.queries;
-    sum[h] = there ? sums[pair * o.queries + query] : infinity<C>;
+    sum[h] = there ? sums[pair * o.queries + query] * kept_unit<T> : infinity<C>;
     dot[h] = there ? dots[pair * o.queries + query] : C(0);
   }
 
@@ -317,7 +322,8 @@ __global__ void __launch_bounds__(threads, resident<T, width>)
   const auto one = [&](int at) {
     if (which >= 2) return C(0);
     if (at + query >= o.queries) return which == 0 ? infinity<C> : C(0);
-    return (which == 0 ? sums : dots)[pair * o.queries + at + query];
+    const std::int64_t place = pair * o.queries + at + query;
+    return which == 0 ? sums[place] * kept_unit<T> : dots[place];
   };
   // The first query that sees any of the block's keys, at the start of its tile.
   const int first = o.causal ? begin / rows * rows : 0;

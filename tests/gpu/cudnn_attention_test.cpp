@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention by cuDNN on a GPU beside the own kernels and the CPU: that it serves what it should,
+// that both keep the same numbers, so that one goes on where the other began, and that a context
+// which wants determinism gets the same bits. Where there is no Hopper, or the build lacks cuDNN's
+// frontend, it only says so.
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/kernels/cuda/cudnn_attention.h>
+#include <peal/autograd/ops/ops.h>
+
+#include "both.h"
+
+#include <string>
+
+using namespace peal;
+using namespace peal::test;
+using cuda::Tokens;
+
+namespace {
+
+constexpr Device h100{DeviceType::cuda, 0};
+
+struct CudnnCase {
+  AttentionGeometry o;
+  bool side_by_side;  // q, k and v in one tensor, as GPT's layers make them
+};
+
+const CudnnCase cudnn_cases[] = {
+    {{2, 256, 256, 2, 64, true}, true},    {{2, 256, 256, 2, 64, false}, true},
+    {{1, 300, 300, 3, 64, true}, true},    {{1, 300, 300, 3, 64, false}, true},
+    {{1, 37, 37, 2, 128, true}, true},     {{2, 130, 200, 1, 64, false}, false},
+    {{1, 200, 130, 2, 128, false}, false}, {{1, 1, 200, 2, 64, false}, false},
+    {{1, 96, 96, 2, 40, true}, true},      {{1, 1024, 1024, 2, 64, true}, true},
+};
+
+// Forward by one, backward by one; the result, what is kept, and the gradients of q, k and v.
+Tensors by(const CudnnCase& c, DType dtype, Device device, bool cudnn_forward,
+           bool cudnn_backward) {
+  const AttentionGeometry& o = c.o;
+  const std::int64_t width = o.heads * o.width, row = c.side_by_side ? 3 * width : width;
+  const Tensor y = Tensor::empty({o.batch, o.queries, width}, dtype, device);
+  const Tensor sums = Tensor::empty({o.batch * o.heads, o.queries}, DType::f32, device);
+  const Tensor dy = random(dtype, y.shape(), 9).to(device);
+  Tensors x, dx;
+  for (int i = 0; i < (c.side_by_side ? 1 : 3); ++i) {
+    const Shape shape{o.batch, i == 0 ? o.queries : o.keys, row};
+    x.push_back(random(dtype, shape, static_cast<unsigned>(i) + 1).to(device));
+    dx.push_back(Tensor::empty(shape, dtype, device));
+  }
+  const auto part = [&](const Tensors& of, int i) {
+    return c.side_by_side ? Tokens{of[0], row, i * width}
+                          : Tokens{of[static_cast<std::size_t>(i)], row};
+  };
+  const Tokens q = part(x, 0), k = part(x, 1), v = part(x, 2), result{y, width}, grad{dy, width};
+  const Tokens dq = part(dx, 0), dk = part(dx, 1), dv = part(dx, 2);
+  if (cudnn_forward) {
+    CHECK(cuda::cudnn_attention(o, result, sums, q, k, v));
+  } else {
+    cuda::fused_attention(o, result, sums, q, k, v);
+  }
+  if (cudnn_backward) {
+    CHECK(cuda::cudnn_attention_backward(o, &dq, &dk, &dv, grad, result, sums, q, k, v));
+  } else {
+    cuda::fused_attention_backward(o, &dq, &dk, &dv, grad, result, sums, q, k, v);
+  }
+  Tensors all{y, sums};
+  all.insert(all.end(), dx.begin(), dx.end());
+  return all;
+}
+
+bool is_asked() {
+  const bool asked = cuda::asks_cudnn_attention(cudnn_cases[0].o, DType::bf16, h100);
+  if (!asked) MESSAGE("cuDNN is not asked for attention here");
+  return asked;
+}
+
+}  // namespace
+
+TEST_CASE("attention by cuDNN: as by the own kernels, and each goes on where the other began") {
+  if (!is_asked()) return;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const CudnnCase& c : cudnn_cases) {
+      const AttentionGeometry& o = c.o;
+      CAPTURE(concat(dtype, " [", o.batch, ", ", o.queries, " of ", o.keys, ", ", o.heads, " x ",
+                     o.width, o.causal ? "] causal" : "]", c.side_by_side ? " side by side" : ""));
+      const Tensors expected = by(c, dtype, h100, false, false);
+      for (const bool forward : {true, false}) {
+        CAPTURE(forward);
+        const Tensors got = by(c, dtype, h100, forward, forward);
+        const Tensors mixed = by(c, dtype, h100, forward, !forward);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          CAPTURE(i);
+          const double bound = i == 1 ? 1e-4 : 1.5 * bound_of(dtype);
+          CHECK(distance(got[i], expected[i]) <= bound);
+          CHECK(distance(mixed[i], expected[i]) <= bound);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("attention by cuDNN: results and gradients of a layer are the CPU's") {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const bool causal : {true, false}) {
+      for (const std::int64_t length : {128, 200}) {
+        CAPTURE(concat(dtype, " ", length, causal ? " causal" : ""));
+        const Tensor x = random(dtype, {2, length, 3 * 2 * 64}, 1);
+        Tensors results;
+        for (const Device device : {Device{}, h100}) {
+          const Tensor qkv = x.to(device).detach();
+          qkv.set_requires_grad();
+          const Tensor y = self_attention(qkv, 2, causal);
+          y.backward(random(dtype, y.shape(), 2).to(device));
+          results.push_back(y.detach());
+          results.push_back(qkv.grad());
+        }
+        CHECK(distance(results[2], results[0]) <= bound_of(dtype));
+        CHECK(distance(results[3], results[1]) <= 1.25 * bound_of(dtype));
+      }
+    }
+  }
+}
+
+TEST_CASE("attention by cuDNN: a context that wants determinism has the same bits at each run") {
+  context().deterministic = true;
+  Tensor first;
+  for (int turn = 0; turn < 3; ++turn) {
+    const Tensor qkv = random(DType::bf16, {2, 512, 3 * 4 * 64}, 1).to(h100).detach();
+    qkv.set_requires_grad();
+    const Tensor y = self_attention(qkv, 4, true);
+    y.backward(random(DType::bf16, y.shape(), 2).to(h100));
+    if (turn == 0) first = qkv.grad();
+    CHECK(doubles(qkv.grad()) == doubles(first));
+  }
+  context().deterministic = false;
+}
