@@ -6,9 +6,10 @@
 // are atomic. What it does not serve is the own kernels', and a forward pass of either can be
 // followed by a backward pass of the other: both keep the same numbers.
 //
-// A plan is made once for a geometry, layout and device (half a second), and kept by the
-// thread. A build without nvidia-cudnn-frontend serves nothing here. Thread safety: as of the
-// tensors; all is queued on the current stream, and can be captured.
+// A plan is made once for a geometry, layout and device, which can take a second, and is its
+// thread's: of many lengths only those that come often have one. A build without
+// nvidia-cudnn-frontend serves nothing here. Thread safety: as of the tensors; all is queued on the
+// current stream, and can be captured.
 #pragma once
 
 #include <peal/autograd/kernels/cuda/fused_attention.h>
