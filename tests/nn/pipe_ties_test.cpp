@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tied parameters of a pipe: layers of several ranks share one, and a step is that of one process.
+#include <peal/comm/group/device_mesh.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/clip_grad.h>
@@ -169,4 +170,42 @@ TEST_CASE("a state has tied parameters and their optimizer's state once") {
       CHECK(std::abs(alone(resumed, whole, step) - losses[static_cast<std::size_t>(step)]) < 1e-10);
     }
   }
+}
+
+namespace {
+
+// (a, b) -> (w a, b)
+struct TiedFirst : nn::Module {
+  Tensor w;
+  explicit TiedFirst(const Tensor& shared) : w(add_parameter("w", shared)) {}
+  Tensor forward(const Tensor& x) override { return x * cat({w, full({1}, 1.0, DType::f64)}, 0); }
+};
+// (h, b) -> h + w b
+struct TiedLast : nn::Module {
+  Tensor w;
+  explicit TiedLast(const Tensor& shared) : w(add_parameter("w", shared)) {}
+  Tensor forward(const Tensor& h) override {
+    return narrow(h, 1, 0, 1) + w * narrow(h, 1, 1, 1).detach();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a tied gradient is that of both places, and of all replicas' average") {
+  ranks(4, [](const Group& group, int) {
+    const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "pp"});
+    const Tensor shared = full({1}, 1.0, DType::f64);
+    nn::Pipe pipe(mesh.get_group("pp"), nn::Sequential{TiedFirst(shared), TiedLast(shared)}, {});
+    // Of the first replica 1 and 2, of the second 3 and 4: (1 + 2) / 2 + (3 + 4) / 2. Who averages
+    // before the places meet, or one of them twice, has 4.5 and 5.5.
+    const bool first = mesh.get_local_rank("dp") == 0;
+    const Tensor x =
+        Tensor::from(first ? std::vector<double>{1, 2} : std::vector<double>{3, 4}, {1, 2});
+    pipe.step(x, Tensor::zeros({1, 1}, DType::f64),
+              [](const Tensor& y, const Tensor&) { return sum(y); });
+    for (const Tensor& p : pipe.local().parameters()) {
+      mesh.get_group("dp").all_reduce(p.grad().view(), comm::ReduceOp::avg).wait();
+      PEAL_CHECK(p.grad().item<double>() == 5.0, "expected 5, got ", p.grad().item<double>());
+    }
+  });
 }
