@@ -10,6 +10,9 @@
 //   find_unused  with find_unused_parameters
 //   digest       with digests of parameters and buffers compared in every step: of what that adds,
 //                check_every = 100 adds a hundredth
+//   zero1        DistributedDataParallel, and the optimizer's state shared out
+//   zero2        ShardedDDP
+//   fsdp         FullyShardedDataParallel, a unit for each block of the model
 //
 // Prints the median time of a step of each arm, the median of the ratios to the first arm pair by
 // pair with their quartiles, and what waiting for gradients took (exposed). Start it with peal-run
@@ -46,8 +49,21 @@ namespace {
 
 using peal::bench::Clock;
 
-const std::vector<std::string> known_arms{"alone", "barrier",     "late",
-                                          "ddp",   "find_unused", "digest"};
+const std::vector<std::string> known_arms{"alone",  "barrier", "late",  "ddp", "find_unused",
+                                          "digest", "zero1",   "zero2", "fsdp"};
+
+// The blocks of which the model has any; the others are one unit.
+peal::nn::WrapPolicy a_unit_a_block() {
+  return [](const peal::nn::ModelOutline& outline) {
+    std::vector<std::string> units;
+    for (const auto& part : outline.modules) {
+      if (part.type.ends_with("GptBlock") || part.type.ends_with("BasicBlock")) {
+        units.push_back(part.path);
+      }
+    }
+    return units;
+  };
+}
 
 peal::nn::DDPOptions options_of(const std::string& arm, const peal::nn::BucketCaps& caps) {
   constexpr std::int64_t one = std::numeric_limits<std::int64_t>::max();
@@ -62,11 +78,28 @@ class Arm {
   Arm(std::string name, const peal::bench::Model& model, std::int64_t batch,
       const peal::comm::ProcessGroup& group, const peal::nn::BucketCaps& caps)
       : name_(std::move(name)), group_(group), work_(made(model, batch)) {
-    if (name_ != "alone" && name_ != "barrier") {
-      ddp_.emplace(work_.module, group, options_of(name_, caps));
-      work_.module = *ddp_;
+    for (const peal::Tensor& p : work_.module.parameters()) bytes_ += p.view().bytes();
+    const peal::nn::AdamWOptions settings{.lr = 1e-3};
+    const peal::nn::Parameters all(work_.module.named_parameters());
+    if (name_ == "fsdp") {
+      fsdp_.emplace(work_.module, group, peal::nn::FSDPOptions{.wrap = a_unit_a_block()});
+      work_.module = *fsdp_;
+      optimizer_ = std::make_unique<peal::nn::AdamW>(fsdp_->local_parameters(), settings);
+    } else if (name_ == "zero1" || name_ == "zero2") {
+      auto zero = std::make_unique<peal::nn::ZeroRedundancyOptimizer<peal::nn::AdamW>>(group, all,
+                                                                                       settings);
+      if (name_ == "zero1") ddp_.emplace(work_.module, group, options_of(name_, caps));
+      if (name_ == "zero2") {
+        ddp_.emplace(peal::nn::ShardedDDP(work_.module, *zero, options_of(name_, caps)));
+      }
+      optimizer_ = std::move(zero);
+    } else {
+      if (name_ != "alone" && name_ != "barrier") {
+        ddp_.emplace(work_.module, group, options_of(name_, caps));
+      }
+      optimizer_ = std::make_unique<peal::nn::AdamW>(all, settings);
     }
-    optimizer_.emplace(work_.module.parameters(), peal::nn::AdamWOptions{.lr = 1e-3});
+    if (ddp_) work_.module = *ddp_;
   }
 
   // Milliseconds a step, and of these those in which nothing was done but wait for gradients.
@@ -80,11 +113,7 @@ class Arm {
   }
 
   const std::string& name() const { return name_; }
-  std::size_t bytes() const {
-    std::size_t all = 0;
-    for (const peal::Tensor& p : work_.module.parameters()) all += p.view().bytes();
-    return all;
-  }
+  std::size_t bytes() const { return bytes_; }
   // The bytes of each; none where nothing is sent.
   std::vector<std::size_t> buckets() const {
     std::vector<std::size_t> all;
@@ -101,6 +130,7 @@ class Arm {
     return model.make(batch, peal::Device{});
   }
   void step() {
+    if (fsdp_) fsdp_->zero_grad();
     optimizer_->zero_grad();
     work_.loss().backward();
     if (name_ == "barrier") group_.barrier().wait();
@@ -111,7 +141,9 @@ class Arm {
   const peal::comm::ProcessGroup& group_;
   peal::bench::Job work_;
   std::optional<peal::nn::DistributedDataParallel> ddp_;
-  std::optional<peal::nn::AdamW> optimizer_;
+  std::optional<peal::nn::FullyShardedDataParallel> fsdp_;
+  std::unique_ptr<peal::nn::Optimizer> optimizer_;
+  std::size_t bytes_ = 0;  // of parameters
 };
 
 double at(std::vector<double> values, double share) {

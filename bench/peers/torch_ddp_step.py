@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # bench/ddp_step.cpp --on-demand in PyTorch, over Gloo: reads lines "ARM STEPS", prints the milliseconds of a step of rank 0
 # and the bytes of the last bucket. Arms: alone, each rank trains by itself; barrier, and they meet before each optimizer
-# step; ddp. One thread a rank, each on a core of its own. Starts its ranks itself.
+# step; ddp; fsdp, fully_shard of each block and of the rest. One thread a rank, each on a core of its own. Starts its ranks
+# itself.
 #   torch_ddp_step.py RANKS MODEL BATCH      a model of torch_jobs.py
 import copy
 import os
@@ -12,16 +13,26 @@ import time
 import torch
 import torch.distributed as dist
 
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:  # before PyTorch 2.6
+    fully_shard = None
+
 sys.dont_write_bytecode = True  # here; what torch imports later is better kept
 from torch_jobs import JOBS  # noqa: E402
 sys.dont_write_bytecode = False
 
-ARMS = ["alone", "barrier", "ddp"]
+ARMS = ["alone", "barrier", "ddp", "fsdp"]
+BLOCKS = ("GptBlock", "BasicBlock")  # of torch_nets.py
 
 
 def training(model, parallel, inputs, y, loss_of):
     """A step, by the faster of PyTorch's own AdamWs."""
-    if parallel:
+    if parallel == "fsdp":
+        for module in [each for each in model.modules() if type(each).__name__ in BLOCKS]:
+            fully_shard(module)
+        fully_shard(model)
+    elif parallel:
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3, **how) for how in ({"foreach": True}, {"fused": True})]
 
@@ -58,7 +69,8 @@ def main(rank, world, name, batch):
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[5]}", rank=rank, world_size=world)
     model, inputs, y, loss_of = JOBS[name].make(batch)
     _, alone = training(copy.deepcopy(model), False, inputs, y, loss_of)
-    parallel, together = training(model, True, inputs, y, loss_of)
+    whole, sharded = copy.deepcopy(model), None
+    parallel, together = training(model, "ddp", inputs, y, loss_of)
     while True:
         words = sys.stdin.readline().split() if rank == 0 else []
         what = torch.tensor([ARMS.index(words[0]), int(words[1])] if words else [0, 0])
@@ -66,7 +78,10 @@ def main(rank, world, name, batch):
         arm, steps = ARMS[what[0]], int(what[1])
         if steps == 0:
             break
-        step = {"alone": alone, "barrier": lambda: alone(dist.barrier), "ddp": together}[arm]
+        if arm == "fsdp" and sharded is None:
+            _, sharded = training(whole, "fsdp", inputs, y, loss_of)
+        step = {"alone": alone, "barrier": lambda: alone(dist.barrier), "ddp": together,
+                "fsdp": sharded}[arm]
         dist.barrier()
         start = time.perf_counter()
         for _ in range(steps):

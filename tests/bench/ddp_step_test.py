@@ -33,14 +33,14 @@ bytes_of = {name: arm["bucket_bytes"] for name, arm in results["arms"].items()}
 assert bytes_of["alone"] == bytes_of["barrier"] == [] and sum(bytes_of["late"]) >= 4 * 669706, results
 assert len(bytes_of["ddp"]) == 2 and sum(bytes_of["ddp"]) >= 4 * 669706, results
 
-# What options cost, beside DDP as it is.
-status, out, err = run("--pairs", "3", "--arms", "ddp,find_unused,digest")
+# What options cost, and sharded training, beside DDP as it is.
+status, out, err = run("--pairs", "3", "--arms", "ddp,find_unused,digest,zero1,zero2,fsdp")
 assert status == 0, out + err
 rows = ROW.findall(out)
-assert [name for name, _ in rows] == ["ddp", "find_unused", "digest"], out
-assert "to ddp" in out and all(rest.split()[1] == "2" for _, rest in rows), out
+assert [name for name, _ in rows] == ["ddp", "find_unused", "digest", "zero1", "zero2", "fsdp"], out
+assert "to ddp" in out and all(rest.split()[1] == "2" for _, rest in rows[:4]), out
 
 status, out, err = run("--arms", "ddp,alone", "--on-demand", say="alone\nddp\n")
 assert status == 0 and re.fullmatch(rf"[\d.]+ 0.0000 0\n[\d.]+ [\d.]+ {bytes_of['ddp'][-1]}\n", out), out + err
 status, out, err = run("--arms", "ddp,none")
-assert status != 0 and "there is no arm 'none'; there are alone, barrier, late, ddp, find_unused, digest" in err, err
+assert status != 0 and "there is no arm 'none'; there are alone, barrier, late, ddp, find_unused, digest, zero1, zero2, fsdp" in err, err
