@@ -98,12 +98,11 @@ void Job::report_binding(const std::string& near) const {
 }
 
 // A rank that nobody bound runs on cores beside its GPU from now on; memory that it has is where it
-// was, page-locked memory comes with the first batches. Collective.
+// was, page-locked memory comes with the first batches. Collective over ranks with a GPU each.
 void Job::bind_near(Device device) const {
   const bool threads = where_.launcher == "threads";  // their process is the others', too
-  if (world() == 1 || threads) return;
-  const std::string pci = device.type == DeviceType::cpu ? "" : pci_bus_id(device);
-  const std::string list = local_cpu_list(pci);
+  if (threads) return;
+  const std::string pci = pci_bus_id(device), list = local_cpu_list(pci);
   const std::vector<int> cpus = allowed_cpus();
   const bool bound = cpus != allowed_cpus(1);
   const auto beside = [&](int rank, const std::string& cpus_there) {
@@ -161,7 +160,6 @@ Device Job::device(const std::string& text) {
   const DeviceDescription description = describe(chosen);
   const bool tells = world() > 1 && chosen.type != DeviceType::cpu;
   report(LogLevel::info, tells ? device_report(chosen, description, where_) : "");
-  bind_near(chosen);
   // As NCCL sees it: a process with an NCCL_HOSTID of its own has its device for itself.
   const char* host = std::getenv("NCCL_HOSTID");
   const std::string own = description.uuid.empty() || host == nullptr
@@ -172,6 +170,7 @@ Device Job::device(const std::string& text) {
   if (is_main() && !warning.empty()) log_warning(warning);
   const bool everyone_has_one = std::find(uuids.begin(), uuids.end(), std::string()) == uuids.end();
   if (world() == 1 || !everyone_has_one) return chosen;
+  bind_near(chosen);
   attach(chosen, warning.empty());
   return chosen;
 }
