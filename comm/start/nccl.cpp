@@ -8,15 +8,9 @@
 
 namespace peal::comm {
 
-void use_nccl(const ProcessGroup& group, Device device) { use_nccl(group, device, NcclOptions{}); }
-
 void use_nccl(const ProcessGroup& group, Device device, const NcclOptions& options) {
   GroupRendezvous ranks(group);
   use_nccl(group, device, ranks, options);
-}
-
-void use_nccl(const ProcessGroup& group, Device device, Rendezvous& ranks) {
-  use_nccl(group, device, ranks, NcclOptions{});
 }
 
 void use_nccl(const ProcessGroup& group, Device device, Rendezvous& ranks,

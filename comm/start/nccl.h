@@ -4,20 +4,16 @@
 
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/store/rendezvous.h>
+#include <peal/comm/transport/nccl/options.h>
 
 namespace peal::comm {
-
-struct NcclOptions;
 
 // Collectives of the group, and of its later sub-groups, on tensors of this device go over NCCL
 // from now on. Collective; each rank names its own device. NCCL's unique id goes through the
 // rendezvous, where there is one, and else through the group. Errors: a rendezvous of other ranks,
-// versions of NCCL that differ, and what NCCL says. How it uses the GPU, where that is not to be as
-// NCCL and its environment choose, whoever says that looks into transport/nccl/options.h.
-void use_nccl(const ProcessGroup& group, Device device);
-void use_nccl(const ProcessGroup& group, Device device, const NcclOptions& options);
-void use_nccl(const ProcessGroup& group, Device device, Rendezvous& ranks);
+// versions of NCCL that differ, and what NCCL says.
+void use_nccl(const ProcessGroup& group, Device device, const NcclOptions& options = {});
 void use_nccl(const ProcessGroup& group, Device device, Rendezvous& ranks,
-              const NcclOptions& options);
+              const NcclOptions& options = {});
 
 }  // namespace peal::comm

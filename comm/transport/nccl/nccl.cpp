@@ -34,6 +34,7 @@ std::unique_ptr<NcclTransport> NcclTransport::create(Rendezvous& ranks, Device d
                                                      const Hopeless& hopeless) {
   ncclUniqueId id = {};
   nccl::Peer mine = nccl::this_peer(device);
+  mine.options = nccl::describe(options);
   if (ranks.rank() == 0) {
     const ncclResult_t result = ncclGetUniqueId(&id);
     if (result != ncclSuccess)

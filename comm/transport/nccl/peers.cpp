@@ -55,7 +55,7 @@ Peer this_peer(Device device) {
   char name[256] = {};
   static_cast<void>(gethostname(name, sizeof name - 1));
   peer.host = concat(name, " (boot ", first_word_of("/proc/sys/kernel/random/boot_id"), ")");
-  peer.gpu = concat(device, ", ", describe(device).name);
+  peer.gpu = concat(device, ", ", peal::describe(device).name);
   peer.pci = pci_of(device);
   peer.numa = first_word_of(concat("/sys/bus/pci/devices/", peer.pci, "/numa_node"));
   return peer;
@@ -64,7 +64,8 @@ Peer this_peer(Device device) {
 // Lines; the id, which is any bytes, comes last.
 std::string pack(const Peer& peer) {
   std::string text = concat(peer.version, "\n");
-  for (const std::string* line : {&peer.host, &peer.gpu, &peer.pci, &peer.numa, &peer.problem})
+  for (const std::string* line :
+       {&peer.host, &peer.gpu, &peer.pci, &peer.numa, &peer.options, &peer.problem})
     text += *line + "\n";
   return text + peer.id;
 }
@@ -81,7 +82,8 @@ Peer unpack(const std::string& text) {
     return found;
   };
   std::istringstream(line()) >> peer.version;
-  for (std::string* each : {&peer.host, &peer.gpu, &peer.pci, &peer.numa, &peer.problem})
+  for (std::string* each :
+       {&peer.host, &peer.gpu, &peer.pci, &peer.numa, &peer.options, &peer.problem})
     *each = line();
   peer.id = text.substr(at);
   return peer;
@@ -99,11 +101,24 @@ std::string version_warning(int library, int header) {
                 "libnccl.so.2 is found (ldd, LD_LIBRARY_PATH)");
 }
 
+std::string describe(const NcclOptions& options) {
+  const auto text = [](const auto& value) {
+    return value ? concat(static_cast<int>(*value)) : std::string("NCCL's");
+  };
+  return concat("cta_policy ", text(options.cta_policy), ", min_ctas ", text(options.min_ctas),
+                ", max_ctas ", text(options.max_ctas), ", symmetric_memory ",
+                options.symmetric_memory ? "on" : "off");
+}
+
 std::string obstacle(const std::vector<Peer>& peers) {
   for (std::size_t r = 0; r < peers.size(); ++r) {
     if (!peers[r].problem.empty()) return concat("rank ", r, ": ", peers[r].problem);
   }
   for (std::size_t r = 1; r < peers.size(); ++r) {
+    if (peers[r].options != peers[0].options) {
+      return concat("rank 0 has the options ", peers[0].options, ", rank ", r, " has ",
+                    peers[r].options, ": give use_nccl() the same on every rank");
+    }
     if (peers[r].version == peers[0].version) continue;
     return concat("rank 0 (", peers[0].host, ") has NCCL ", version_name(peers[0].version),
                   ", rank ", r, " (", peers[r].host, ") has ", version_name(peers[r].version),

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <peal/autograd/core/device.h>
+#include <peal/comm/transport/nccl/options.h>
 
 #include <string>
 #include <vector>
@@ -13,13 +14,14 @@
 namespace peal::comm::nccl {
 
 struct Peer {
-  int version = 0;      // ncclGetVersion()
-  std::string host;     // name, and boot: containers may share a name
-  std::string gpu;      // cuda:0, NVIDIA H100 80GB HBM3
-  std::string pci;      // 0000:1b:00.0
-  std::string numa;     // of the GPU; -1 where the machine has one node
-  std::string problem;  // what keeps it from NCCL
-  std::string id{};     // rank 0's ncclUniqueId, as bytes
+  int version = 0;        // ncclGetVersion()
+  std::string host;       // name, and boot: containers may share a name
+  std::string gpu;        // cuda:0, NVIDIA H100 80GB HBM3
+  std::string pci;        // 0000:1b:00.0
+  std::string numa;       // of the GPU; -1 where the machine has one node
+  std::string options{};  // of its program, in words
+  std::string problem;    // what keeps it from NCCL
+  std::string id{};       // rank 0's ncclUniqueId, as bytes
 };
 
 // As /sys/bus/pci/devices has it; empty where CUDA does not say.
@@ -33,8 +35,10 @@ std::string version_name(int version);
 // Empty, or a warning that names both: a library that is older than the header that peal was built
 // with.
 std::string version_warning(int library, int header);
-// What keeps these ranks, together, from NCCL: a rank's problem, or versions that differ. Empty:
-// nothing.
+// In words, for ranks to compare.
+std::string describe(const NcclOptions& options);
+// What keeps these ranks, together, from NCCL: a rank's problem, or versions or options that
+// differ. Empty: nothing.
 std::string obstacle(const std::vector<Peer>& peers);
 
 // What the rank's GPU has to those of other ranks on its host: "NVLink to 1, 2; PCIe to 3".

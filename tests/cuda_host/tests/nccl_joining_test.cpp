@@ -4,7 +4,6 @@
 // that are still at something else.
 #include <peal/comm/start/nccl.h>
 #include <peal/comm/start/threads.h>
-#include <peal/comm/transport/nccl/options.h>
 #include <peal/comm/transport/nccl/peers.h>
 
 #include <doctest/doctest.h>
@@ -168,6 +167,17 @@ TEST_CASE("options reach NCCL's communicators, those of sub-groups too") {
     CHECK(part.world() == 2);
     CHECK(cuda_host::nccl_config() == std::pair(8, NCCL_CTA_POLICY_EFFICIENCY));
   });
+}
+
+TEST_CASE("options that differ between ranks are told to all") {
+  const auto errors = told_on_two([](const ProcessGroup& group, Device device) {
+    use_nccl(group, device, {.max_ctas = 4 + group.rank()});
+  });
+  for (const std::string& error : errors) {
+    CAPTURE(error);
+    CHECK(contains(error, "max_ctas 4"));
+    CHECK(contains(error, "rank 1 has cta_policy NCCL's, min_ctas NCCL's, max_ctas 5"));
+  }
 }
 
 TEST_CASE("what waits within NCCL for a rank does not keep that rank from what it waits for") {
