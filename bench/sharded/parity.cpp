@@ -9,8 +9,8 @@
 //
 // Prints a line a combination, with the largest difference, and how many there were. The exit
 // status is 1 where one is beyond 1e-10. With --resume a strategy takes the first half of the
-// steps and saves a sharded checkpoint, another one, at another number of ranks, loads it and takes
-// the rest.
+// steps and saves a checkpoint, a sharded one where both have such, and another strategy, at
+// another number of ranks, loads it and takes the rest.
 #include <peal/bench/sharded/strategies.h>
 #include <peal/comm/start/threads.h>
 #include <peal/launch/command_line.h>
@@ -87,6 +87,11 @@ double difference(const Outcome& some, const Outcome& all, bool statistics) {
     for (std::size_t k = 0; k < mine.size(); ++k) raise(most, std::abs(mine[k] - theirs[k]));
   }
   return most;
+}
+
+// The same checkpoint in one file.
+std::filesystem::path whole_file(const std::filesystem::path& folder) {
+  return folder.string() + ".safetensors";
 }
 
 // f on ranks that are threads; what one fails with, or nothing.
@@ -179,7 +184,10 @@ struct Runner {
         const std::string error = on_ranks(before, [&](const comm::ProcessGroup& group) {
           const auto training = first.make(net, group);
           taken(*training, net, 0, settings.steps / 2, group.rank());
-          nn::save_sharded(folder, training->parts(), group);
+          const std::vector<nn::Part> parts = training->parts();
+          if (first.sharded) nn::save_sharded(folder, parts, group);
+          for (const nn::Part& part : parts) part.consolidate_state_dict();
+          if (group.rank() == 0) nn::save(whole_file(folder), parts);
         });
         const std::string from = fmt::format("{} {}, {} ranks", net.name, first.name, before);
         if (!error.empty()) {
@@ -190,11 +198,13 @@ struct Runner {
           const std::vector<int> some = worlds(second);
           if (!wanted(second) || some.empty() || (net.batch_norm && second.micro)) continue;
           const int after = some[static_cast<std::size_t>(turn++) % some.size()];
-          report_rest(net, whole, second, after, folder, from);
+          const bool sharded = first.sharded && second.sharded;
+          report_rest(net, whole, second, after, sharded ? folder : whole_file(folder), from);
         }
       }
     }
     std::filesystem::remove_all(folder);
+    std::filesystem::remove(whole_file(folder));
   }
 
  private:
@@ -203,11 +213,15 @@ struct Runner {
     return taken(*training, net, 0, settings.steps);
   }
   void report_rest(const Net& net, const Outcome& whole, const Strategy& strategy, int world,
-                   const std::filesystem::path& folder, const std::string& from) {
+                   const std::filesystem::path& checkpoint, const std::string& from) {
     double apart = 0;
     const std::string error = on_ranks(world, [&](const comm::ProcessGroup& group) {
       const auto training = strategy.make(net, group);
-      nn::load_sharded(folder, training->parts(), group);
+      if (std::filesystem::is_directory(checkpoint)) {
+        nn::load_sharded(checkpoint, training->parts(), group);
+      } else {
+        nn::load(checkpoint, training->parts());
+      }
       const Outcome mine = taken(*training, net, settings.steps / 2, settings.steps, group.rank());
       if (group.rank() == 0) apart = difference(mine, whole, strategy.buffers);
     });

@@ -148,6 +148,7 @@ void add_tensor_parallel(const Net& net, const std::string& name, nn::TensorPara
                        of.optimizer(training->tensor->named_parameters(), nullptr).optimizer;
                    return training;
                  }});
+  all.back().sharded = false;
   all.push_back(
       {"ddp 2 x " + name + " 2", {4}, [=](const Net& of, const comm::ProcessGroup& group) {
          const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
@@ -158,6 +159,7 @@ void add_tensor_parallel(const Net& net, const std::string& name, nn::TensorPara
              of.optimizer(training->tensor->named_parameters(), nullptr).optimizer;
          return training;
        }});
+  all.back().sharded = false;
 }
 
 // A pipe, or several on shares of a batch.

@@ -32,6 +32,7 @@ struct Strategy {
   // another function than of the whole.
   bool micro = false;
   bool buffers = true;  // they are one process's
+  bool sharded = true;  // it has sharded checkpoints: what is cut by columns has not
 };
 
 // By one process: of the whole batch, or of micro-batches of `rows` each one after the other.

@@ -140,6 +140,40 @@ TEST_CASE("what is estimated of FSDP is what each rank has") {
   compare_with_fsdp<nn::SGD>(DType::f32, nn::SGDOptions{.lr = 0.1});
 }
 
+TEST_CASE("of mixed precision and ignored modules the estimate is what each rank has, too") {
+  struct Beside : nn::Module {
+    nn::Linear own = add("own", nn::Linear(8, 8));
+    nn::Sequential rest = add("rest", nn::mlp({8, 8, 8, 8}));
+    Tensor forward(const Tensor& x) override {
+      return rest(cast(own(cast(x, DType::f32)), DType::bf16));
+    }
+  };
+  for (const int world : {1, 2, 3}) {
+    ranks(world, [&](const Group& group, int rank) {
+      CAPTURE(world);
+      Beside model;
+      const nn::FSDPOptions options{
+          .wrap = nn::wrap_by_type({"Linear"}),
+          .ignored_modules = {"own"},
+          .mixed_precision = {.param_dtype = DType::bf16, .reduce_dtype = DType::f32}};
+      const nn::AdamW plain(model.named_parameters());
+      nn::MemoryEstimate expected =
+          estimate_memory(plain, model, options, world)[static_cast<std::size_t>(rank)];
+      CHECK(expected.in_step == 2 * 72 * (2 + 4));  // two layers
+      nn::FullyShardedDataParallel fsdp(model, group, options);
+      nn::AdamW optimizer(fsdp.local_parameters());
+      sum(fsdp(full({2, 8}, 1.0))).backward();
+      optimizer.step();
+      expected.in_step = 0;
+      CHECK(measured_of_fsdp(fsdp, optimizer) == expected);
+    });
+  }
+  const Beside model;
+  const nn::AdamW plain(model.named_parameters());
+  CHECK_THROWS_WITH_AS(estimate_memory(plain, model, {.ignored_modules = {"7"}}, 2),
+                       doctest::Contains("the model has no module '7' below it"), Error);
+}
+
 TEST_CASE("a step of FSDP has no more whole units and gradients at once than is estimated") {
   const nn::WrapPolicy policy = nn::wrap_by_type({"Linear"});
   for (const auto& [replicas, world] :

@@ -78,29 +78,6 @@ std::string describe(const ShardGroups& groups) {
              : std::string();
 }
 
-// What lies within these modules, by all of its names: also by one that is tied to it from outside.
-std::vector<std::string> names_within(const Module& model, const std::vector<std::string>& paths) {
-  const auto all = model.named_modules();
-  std::unordered_set<const TensorBody*> inside;
-  for (const std::string& path : paths) {
-    const bool there = std::any_of(all.begin(), all.end(),
-                                   [&](const auto& module) { return module.first == path; });
-    PEAL_CHECK(there && !path.empty(), "ignored_modules: the model has no module '", path,
-               "' below it");
-    const Module module = model.get_submodule(path);
-    for (const NamedTensors& tensors : {module.named_parameters(), module.named_buffers()}) {
-      for (const auto& [name, tensor] : tensors) inside.insert(&tensor.body());
-    }
-  }
-  std::vector<std::string> names;
-  for (const NamedTensors& tensors : {model.named_parameters(), model.named_buffers()}) {
-    for (const auto& [name, tensor] : tensors) {
-      if (inside.contains(&tensor.body())) names.push_back(name);
-    }
-  }
-  return names;
-}
-
 std::string compared(const ModelOutline& outline, const std::vector<UnitPlan>& units,
                      const MemberList& members, const FSDPOptions& options, int world) {
   std::string text = describe(outline.parameters, {}) + describe(outline, units, world);
@@ -123,6 +100,28 @@ std::string compared(const ModelOutline& outline, const std::vector<UnitPlan>& u
 }
 
 }  // namespace
+
+std::vector<std::string> names_within(const Module& model, const std::vector<std::string>& paths) {
+  const auto all = model.named_modules();
+  std::unordered_set<const TensorBody*> inside;
+  for (const std::string& path : paths) {
+    const bool there = std::any_of(all.begin(), all.end(),
+                                   [&](const auto& module) { return module.first == path; });
+    PEAL_CHECK(there && !path.empty(), "ignored_modules: the model has no module '", path,
+               "' below it");
+    const Module module = model.get_submodule(path);
+    for (const NamedTensors& tensors : {module.named_parameters(), module.named_buffers()}) {
+      for (const auto& [name, tensor] : tensors) inside.insert(&tensor.body());
+    }
+  }
+  std::vector<std::string> names;
+  for (const NamedTensors& tensors : {model.named_parameters(), model.named_buffers()}) {
+    for (const auto& [name, tensor] : tensors) {
+      if (inside.contains(&tensor.body())) names.push_back(name);
+    }
+  }
+  return names;
+}
 
 FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::ProcessGroup group,
                                                    const FSDPOptions& options)

@@ -21,6 +21,9 @@ namespace peal::nn {
 
 // What is planned of a model that has these members.
 ModelOutline outline_of(const Module& model, const MemberList& members);
+// Of parameters and buffers within these modules, by all of their names: also by one that is tied
+// to it from outside. Error for a path that the model has not.
+std::vector<std::string> names_within(const Module& model, const std::vector<std::string>& paths);
 
 struct FullyShardedDataParallel::State {
   // Collective: parameters become rank 0's, and are taken apart, a unit after the other, so that of

@@ -33,16 +33,18 @@ std::int64_t at_once(std::vector<std::int64_t> units) {
   return sum;
 }
 
-std::int64_t bytes_in_step(const std::vector<UnitPlan>& units, int world) {
+std::int64_t bytes_in_step(const std::vector<UnitPlan>& units, const MixedPrecision& precision,
+                           int world) {
   std::vector<std::int64_t> parameters, gradients;
   for (const UnitPlan& unit : units) {
     parameters.push_back(0);
     gradients.push_back(0);
     for (const FlatPlan& flat : unit.flats) {
-      const std::int64_t bytes =
-          flat.chunk * world * static_cast<std::int64_t>(size_of(flat.dtype));
-      parameters.back() += bytes;
-      if (flat.trained) gradients.back() += bytes;
+      const auto bytes_in = [&](DType dtype) {
+        return flat.chunk * world * static_cast<std::int64_t>(size_of(dtype));
+      };
+      parameters.back() += bytes_in(precision.param_dtype.value_or(flat.dtype));
+      if (flat.trained) gradients.back() += bytes_in(precision.travels_in().value_or(flat.dtype));
     }
   }
   return at_once(std::move(parameters)) + at_once(std::move(gradients));
@@ -76,16 +78,32 @@ std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, Sharded 
 
 std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, const Module& model,
                                             const WrapPolicy& wrap, int world) {
+  return estimate_memory(optimizer, model, FSDPOptions{.wrap = wrap}, world);
+}
+
+std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, const Module& model,
+                                            const FSDPOptions& options, int world) {
   std::unordered_map<const TensorBody*, std::size_t> numbers;
   for (std::size_t p = 0; p < optimizer.parameters().size(); ++p) {
     numbers[&optimizer.parameters()[p].body()] = p;
   }
-  const MemberList members = Members(model, {}).list();
-  const std::vector<UnitPlan> units = plan_units(outline_of(model, members), wrap, world);
-  std::vector<MemoryEstimate> ranks(static_cast<std::size_t>(world));
+  const std::vector<std::string> ignored = names_within(model, options.ignored_modules);
+  const MemberList members = Members(model, ignored).list();
+  const std::vector<UnitPlan> units = plan_units(outline_of(model, members), options.wrap, world);
+  MemoryEstimate everywhere;  // what each rank has all of
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    if (std::ranges::find(ignored, name) == ignored.end()) continue;
+    everywhere.parameters += static_cast<std::int64_t>(parameter.view().bytes());
+    if (!parameter.requires_grad()) continue;
+    everywhere.gradients +=
+        parameter.numel() * static_cast<std::int64_t>(size_of(parameter.grad_slot().dtype()));
+    const auto number = numbers.find(&parameter.body());
+    if (number != numbers.end()) everywhere.state += optimizer.state_bytes(number->second);
+  }
+  std::vector<MemoryEstimate> ranks(static_cast<std::size_t>(world), everywhere);
   for (int rank = 0; rank < world; ++rank) {
     MemoryEstimate& here = ranks[static_cast<std::size_t>(rank)];
-    here.in_step = bytes_in_step(units, world);
+    here.in_step = bytes_in_step(units, options.mixed_precision, world);
     for (const UnitPlan& unit : units) {
       for (const FlatPlan& flat : unit.flats) {
         const auto size = static_cast<std::int64_t>(size_of(flat.dtype));

@@ -18,6 +18,7 @@
 
 #include <peal/nn/module.h>
 #include <peal/nn/optim/optimizer.h>
+#include <peal/nn/parallel/sharded/fsdp.h>
 #include <peal/nn/parallel/sharded/wrap_policy.h>
 
 #include <cstdint>
@@ -34,8 +35,8 @@ struct MemoryEstimate {  // bytes of a rank
   std::int64_t parameters = 0, gradients = 0, state = 0;
   // FSDP's, on top of these, where a step has the most: whole parameters of the model's own unit
   // and of the two largest others, and as much of whole gradients, of which some are being reduced.
-  // For the schedule as it is by itself, in the model's type, and units that are not within one
-  // another. Over a mesh, where `world` is a row's, a unit's chunk comes on top.
+  // For the schedule as it is by itself, and units that are not within one another. Over a mesh,
+  // where `world` is a row's, a unit's chunk comes on top.
   std::int64_t in_step = 0;
   // Bytes of a rank between steps: without in_step.
   std::int64_t total() const { return parameters + gradients + state; }
@@ -46,10 +47,14 @@ struct MemoryEstimate {  // bytes of a rank
 // parameters; frozen ones have neither gradient nor state.
 std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, Sharded sharded, int world);
 
-// Of FullyShardedDataParallel, with units by that policy; the optimizer is one that changes each
-// element by itself, over parameters of the model. Chunks are counted with what pads them. With a
-// device_mesh `world` is the number of its shards; mixed_precision is not counted, nor ignored
-// modules.
+// Of FullyShardedDataParallel with these options; the optimizer is one that changes each element by
+// itself, over parameters of the model. Chunks are counted with what pads them. With a device_mesh
+// `world` is the number of its shards. With mixed_precision whole units are in param_dtype, and
+// whole gradients in the type that they travel in; what is rounded of a chunk while it is gathered
+// comes on top. Each rank has all of ignored_modules. Error for one that the model has not.
+std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, const Module& model,
+                                            const FSDPOptions& options, int world);
+// With units by that policy.
 std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, const Module& model,
                                             const WrapPolicy& wrap, int world);
 
