@@ -4,6 +4,7 @@
 #ifdef PEAL_CUDNN_FRONTEND
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/cuda/relaxed.h>
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/kernels/cuda/cudnn.h>
 #include <peal/autograd/kernels/cuda/cudnn_attention_graph.h>
@@ -25,9 +26,9 @@ constexpr std::size_t first_version = 91501;
 constexpr int first_capability = 9;
 
 // A plan takes 50 ms, or up to a second where its kernel is compiled for the first time, and saves
-// a call less than 0.1 ms. So a thread's first plans are made when they are asked for; where
-// lengths keep changing, each further one when as many calls have come.
-constexpr int plans_at_once = 32, calls_for_a_plan = 1000;
+// a call less than 0.1 ms. So a geometry is planned when it has come 16 times, and after a thread's
+// first 32 plans only when it has come so often that it pays.
+constexpr int first_plans = 32, calls_for_a_first = 16, calls_for_more = 1000;
 
 struct AttentionPlan {
   enum class State : std::uint8_t { waiting, made, refused };
@@ -78,8 +79,8 @@ AttentionPlan& plan_of(const AttentionLayout& layout, Device device, cudnnHandle
                  static_cast<std::int64_t>(layout.dtype), device.index, layout.q, layout.k,
                  layout.v, layout.y, layout.dy, layout.dq, layout.dk, layout.dv},
                 [](AttentionPlan&) {});
-  if (plan.state == AttentionPlan::State::waiting &&
-      (asked < plans_at_once || ++plan.calls >= calls_for_a_plan)) {
+  if (plan.state == AttentionPlan::State::waiting && Graph::capturing() == nullptr &&
+      ++plan.calls >= (asked < first_plans ? calls_for_a_first : calls_for_more)) {
     ++asked;
     make_plan(plan, layout, handle);
   }

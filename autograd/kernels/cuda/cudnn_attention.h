@@ -6,10 +6,11 @@
 // are atomic. What it does not serve is the own kernels', and a forward pass of either can be
 // followed by a backward pass of the other: both keep the same numbers.
 //
-// A plan is made once for a geometry, layout and device, which can take a second, and is its
-// thread's: of many lengths only those that come often have one. A build without
-// nvidia-cudnn-frontend serves nothing here. Thread safety: as of the tensors; all is queued on the
-// current stream, and can be captured.
+// A plan is for a geometry, layout and device, takes up to a second, and is its thread's. It is
+// made when these have come 16 times, outside of captured graphs, and after 32 plans only when they
+// have come 1000 times; until then the own kernels serve them. So lengths that change with every
+// batch cost nothing. A build without nvidia-cudnn-frontend serves nothing here. Thread safety: as
+// of the tensors; all is queued on the current stream, and can be captured.
 #pragma once
 
 #include <peal/autograd/kernels/cuda/fused_attention.h>
@@ -20,7 +21,7 @@ namespace peal::cuda {
 bool asks_cudnn_attention(const AttentionGeometry& o, DType dtype, Device device);
 
 // As fused_attention() and fused_attention_backward(), of f16 and bf16 alone. False where nothing
-// was done.
+// was done: also where no plan is made yet.
 bool cudnn_attention(const AttentionGeometry& o, const Tokens& y, const Tensor& sums,
                      const Tokens& q, const Tokens& k, const Tokens& v);
 bool cudnn_attention_backward(const AttentionGeometry& o, const Tokens* dq, const Tokens* dk,
