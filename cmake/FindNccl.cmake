@@ -2,8 +2,17 @@
 find_path(Nccl_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 # PyTorch's packages have no name without a version.
 find_library(Nccl_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR})
+if(Nccl_INCLUDE_DIR)
+  set(Nccl_VERSION "")
+  foreach(part MAJOR MINOR PATCH)
+    file(STRINGS "${Nccl_INCLUDE_DIR}/nccl.h" line REGEX "^#define[ \t]+NCCL_${part}[ \t]+[0-9]+")
+    string(REGEX REPLACE "^#define[ \t]+NCCL_${part}[ \t]+([0-9]+).*" "\\1" line "${line}")
+    list(APPEND Nccl_VERSION "${line}")
+  endforeach()
+  list(JOIN Nccl_VERSION "." Nccl_VERSION)
+endif()
 include(FindPackageHandleStandardArgs)
-find_package_handle_standard_args(Nccl REQUIRED_VARS Nccl_LIBRARY Nccl_INCLUDE_DIR)
+find_package_handle_standard_args(Nccl REQUIRED_VARS Nccl_LIBRARY Nccl_INCLUDE_DIR VERSION_VAR Nccl_VERSION)
 if(Nccl_FOUND AND NOT TARGET Nccl::Nccl)
   add_library(Nccl::Nccl UNKNOWN IMPORTED)
   set_target_properties(Nccl::Nccl PROPERTIES IMPORTED_LOCATION "${Nccl_LIBRARY}"

@@ -24,6 +24,8 @@ if(PEAL_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   find_package(CUDAToolkit REQUIRED)
   find_package(CuDnn REQUIRED)
-  find_package(CuDnnFrontend)  # a build without it keeps its own attention (autograd/kernels/cuda/cudnn_attention.h)
-  find_package(Nccl REQUIRED)
+  # A build without it, or with one before what is called here, keeps its own attention
+  # (autograd/kernels/cuda/cudnn_attention.h). 1.15 compiles; 1.32 is what tests ran with.
+  find_package(CuDnnFrontend 1.15)
+  find_package(Nccl 2.28 REQUIRED)  # the policies of its configuration
 endif()

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -75,6 +76,11 @@ std::vector<int> share_near(const std::vector<std::vector<int>>& cores, std::str
   for (const std::vector<int>& core : here) cpus.insert(cpus.end(), core.begin(), core.end());
   std::ranges::sort(cpus);
   return cpus;
+}
+
+bool is_placed() {
+  const char* said = std::getenv("PEAL_BIND_TO");
+  return (said != nullptr && std::string_view(said) == "none") || allowed_cpus() != allowed_cpus(1);
 }
 
 std::string local_cpu_list(const std::string& pci) {

@@ -40,9 +40,12 @@ std::vector<int> even_share(const std::vector<std::vector<int>>& cores,
 // The cpus for a rank beside its GPU, of whose bus the kernel lists some (local_cpulist): of those
 // that the process may use, by core, its even share among the `ranks` of its node that have the
 // same list, of which it is number `place`. Empty where nothing is listed, all that it may use is
-// near, or there are more ranks than cores.
+// near and it is the one rank there, or there are more ranks than cores.
 std::vector<int> share_near(const std::vector<std::vector<int>>& cores, std::string_view list,
                             int place, int ranks);
+// Whether the rank runs where its launcher wants it: that bound it, or is to leave it unbound
+// (PEAL_BIND_TO=none).
+bool is_placed();
 // What the kernel lists for the device of that PCI id ("0000:1b:00.0"); empty where it says
 // nothing.
 std::string local_cpu_list(const std::string& pci);

@@ -97,18 +97,18 @@ void Job::report_binding(const std::string& near) const {
   if (world() > 1) report(LogLevel::info, binding_report(here, where_, num_threads()) + near);
 }
 
-// A rank that nobody bound runs on cores beside its GPU from now on; memory that it has is where it
-// was, page-locked memory comes with the first batches. Collective over ranks with a GPU each.
+// A rank that nobody placed runs on cores beside its GPU from now on; memory that it has is where
+// it was, page-locked memory comes with the first batches. Collective over ranks with a GPU each.
 void Job::bind_near(Device device) const {
   const bool threads = where_.launcher == "threads";  // their process is the others', too
   if (threads) return;
   const std::string pci = pci_bus_id(device), list = local_cpu_list(pci);
   const std::vector<int> cpus = allowed_cpus();
-  const bool bound = cpus != allowed_cpus(1);
   const auto beside = [&](int rank, const std::string& cpus_there) {
     return concat("node ", group_.nodes().node[static_cast<std::size_t>(rank)], ": ", cpus_there);
   };
-  const auto all = group_.all_gather_object(bound || list.empty() ? "" : beside(rank(), list));
+  const auto all =
+      group_.all_gather_object(is_placed() || list.empty() ? "" : beside(rank(), list));
   std::string near;
   const std::string& mine = all[static_cast<std::size_t>(rank())];
   if (!mine.empty()) {

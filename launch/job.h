@@ -12,8 +12,9 @@
 //   }
 //
 // run_main turns what escapes into one log line, tells the other ranks, and ends the process with
-// 1: no rank is left waiting for one that is gone. Thread safety: the main thread makes and ends
-// it.
+// 1: no rank is left waiting for one that is gone. A Job is made within run_main, as above, or
+// errors end in std::terminate, whose message has no rank. Thread safety: the main thread makes and
+// ends it.
 #pragma once
 
 #include <peal/autograd/core/fork.h>

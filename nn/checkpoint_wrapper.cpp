@@ -2,7 +2,9 @@
 #include <peal/autograd/checkpoint.h>
 #include <peal/autograd/core/error.h>
 #include <peal/nn/checkpoint_wrapper.h>
+#include <peal/nn/named_places.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace peal::nn {
@@ -11,6 +13,12 @@ namespace {
 // "peal::nn::GptBlock" is called GptBlock, too.
 bool is_called(const std::string& class_name, const std::string& type) {
   return class_name == type || class_name.ends_with("::" + type);
+}
+
+// Of what is wrapped, where it is a wrapper.
+std::string own_class(Module& module) {
+  const auto* const wrapper = module.as<CheckpointWrapper>();
+  return wrapper != nullptr ? wrapper->wrapped_class() : module.class_name();
 }
 
 }  // namespace
@@ -38,14 +46,24 @@ CheckpointWrapper checkpoint_wrapper(Module module, const CheckpointWrapperOptio
 
 void apply_activation_checkpointing(Module& model, const std::vector<std::string>& types,
                                     const CheckpointWrapperOptions& options) {
+  NamedPlaces places = named_places(model);
   for (const std::string& type : types) {
-    bool any = false;
-    for (auto& [path, module] : model.named_modules()) {
-      if (path.empty() || !is_called(module.class_name(), type)) continue;
-      any = true;
-      model.replace_child(path, checkpoint_wrapper(module, options));
+    PEAL_CHECK(std::any_of(places.begin(), places.end(),
+                           [&](auto& each) { return is_called(own_class(each.second), type); }),
+               "apply_activation_checkpointing: the model has no ", type, " below it");
+  }
+  std::vector<Module> wrappers;
+  for (auto& [path, module] : places) {
+    const std::string name = own_class(module);
+    const bool wanted = std::any_of(types.begin(), types.end(),
+                                    [&](const std::string& type) { return is_called(name, type); });
+    if (!wanted || module.as<CheckpointWrapper>() != nullptr) continue;
+    auto wrapper = std::find_if(wrappers.begin(), wrappers.end(),
+                                [&](const Module& each) { return each.same_as(module); });
+    if (wrapper == wrappers.end()) {
+      wrapper = wrappers.insert(wrapper, checkpoint_wrapper(module, options));
     }
-    PEAL_CHECK(any, "apply_activation_checkpointing: the model has no ", type, " below it");
+    model.replace_child(path, *wrapper);
   }
 }
 

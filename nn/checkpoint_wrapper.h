@@ -41,7 +41,8 @@ class CheckpointWrapper : public Module {
 CheckpointWrapper checkpoint_wrapper(Module module, const CheckpointWrapperOptions& options = {});
 
 // Wraps each module below `model` of one of these classes, with namespace or without, that is not
-// wrapped yet, in its place. Error for a class of which there is none.
+// wrapped yet, in all its places. Error for a class of which there is none, wrapped or not, and
+// then nothing is wrapped.
 void apply_activation_checkpointing(Module& model, const std::vector<std::string>& types,
                                     const CheckpointWrapperOptions& options = {});
 

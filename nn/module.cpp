@@ -26,9 +26,23 @@ class Module::Place : public Module {
            (owner != other.owner_.lock() && owner->followed_by.lock() == other.owner_.lock());
   }
 
+  void replace(const Module& module) {
+    wraps_ = module.concrete_ && module.concrete_ != first_.lock();
+    static_cast<Module&>(*this) = module;
+  }
+  // Whether a handle from add() with the body that is here now is what has to be called: not where
+  // a wrapper, which shares the body of what it wraps, took the place.
+  bool stands_for(const Module& handle) const { return body_ == handle.body_ && !wraps_; }
+
  private:
   std::weak_ptr<Body> owner_;
+  std::weak_ptr<Module> first_ = concrete_;
+  bool wraps_ = false;
 };
+
+Module& Module::in_slot() {
+  return static_cast<const Place&>(*slot_).stands_for(*this) ? *this : *slot_;
+}
 
 namespace {
 
@@ -128,6 +142,8 @@ std::shared_ptr<Module> Module::add_child(std::string name, Module child) {
   return slot;
 }
 
+bool Module::is_registered() const { return body_->has_parent; }
+
 std::vector<std::pair<std::string, Module>> Module::named_modules() const {
   std::vector<std::pair<std::string, Module>> all{{"", self()}};
   std::unordered_set<const Body*> seen{&body()};
@@ -155,7 +171,7 @@ void Module::replace_child(std::string_view path, Module module) {
   Module& place = *Body::find(*this, path);
   module.stay();
   module.body_->has_parent = true;
-  place = module;
+  static_cast<Place&>(place).replace(module);
 }
 
 namespace {

@@ -23,8 +23,10 @@
 // assigns another tensor to the member `scale`. What is not registered is not the module's: it is
 // not trained, saved or moved. A child can be replaced by another module (replace_child; `net.fc1 =
 // Linear(784, 10)` is an Error); the handle that add() returned then stands for the new one, so
-// `fc1(x)` above calls it. `forward` with one tensor is virtual; a module with another signature
-// has a plain method for it, which runs hooks where it is called so:
+// `fc1(x)` above calls it. `fc1.forward(x)` does not: it is that class's own code on the tensors
+// that the member has, and passes over hooks, wrappers and what took its place. `forward` with one
+// tensor is virtual; a module with another signature has a plain method for it, which runs hooks
+// where it is called so:
 //
 //   Tensor operator()(const Tensor& q, const Tensor& k) { return call(&Attention::attend, q, k); }
 //   Tensor attend(const Tensor& q, const Tensor& k);
@@ -61,6 +63,10 @@ struct ModuleHooks;
 
 template <class M>
 concept ModuleType = std::derived_from<M, Module> && !std::same_as<M, Module>;
+
+// What an M&& takes a module as.
+template <class M>
+concept ModuleArgument = std::derived_from<std::remove_cvref_t<M>, Module>;
 
 // A class whose forward of one tensor stands beside the virtual one instead of overriding it, so
 // that calling the module would not find it: it takes the tensor by value, or is const.
@@ -123,11 +129,18 @@ class Module {
   template <class F, class... Args>
   auto call(F&& f, const Args&... args);
 
-  // Registration, in constructors mostly. Error for a name that is taken, empty or has a dot.
-  template <std::derived_from<Module> M>
-  M add(std::string name, M child) {
-    child.slot_ = add_child(std::move(name), child);
-    return child;
+  // Registration, in constructors mostly. Error for a name that is taken, empty or has a dot. What
+  // it gives, and `child` itself where its module was not registered anywhere before (a member:
+  // `Net() : fc(2, 3) { add("fc", fc); }`), stand for what is in that place from then on.
+  template <ModuleArgument M>
+  std::remove_cvref_t<M> add(std::string name, M&& child) {
+    [[maybe_unused]] const bool first = !child.is_registered();
+    std::remove_cvref_t<M> added = std::forward<M>(child);
+    added.slot_ = add_child(std::move(name), added);
+    if constexpr (std::is_lvalue_reference_v<M> && !std::is_const_v<std::remove_reference_t<M>>) {
+      if (first) child.slot_ = added.slot_;
+    }
+    return added;
   }
   // Makes it require a gradient.
   Tensor add_parameter(std::string name, Tensor value);
@@ -139,9 +152,9 @@ class Module {
   Tensor add_buffer(std::string name, Tensor value, bool persistent = true);
 
   // The same by PyTorch's names.
-  template <std::derived_from<Module> M>
-  M register_module(std::string name, M child) {
-    return add(std::move(name), std::move(child));
+  template <ModuleArgument M>
+  std::remove_cvref_t<M> register_module(std::string name, M&& child) {
+    return add(std::move(name), std::forward<M>(child));
   }
   Tensor register_parameter(std::string name, Tensor value, bool requires_grad = true);
   Tensor register_buffer(std::string name, Tensor value, bool persistent = true) {
@@ -203,6 +216,7 @@ class Module {
   void train(bool on = true);
   void eval() { train(false); }
   bool training() const;
+  bool is_training() const { return training(); }
   void zero_grad();
   // What modules below keep from one call to the next (the state of a recurrent one) begins anew:
   // reset_state() of each.
@@ -283,6 +297,7 @@ class Module {
   [[noreturn]] void not_a(const std::type_info& type) const;
 
   std::shared_ptr<Module> add_child(std::string name, Module child);
+  bool is_registered() const;  // as a child of any module
   // What this stands for, with its class.
   const Module& object() const;
   Module self() const;
@@ -291,7 +306,7 @@ class Module {
   // Where this handle came from add(): what stands in that place now.
   Module& target() { return slot_ ? in_slot() : *this; }
   const Module& target() const { return slot_ ? const_cast<Module*>(this)->in_slot() : *this; }
-  Module& in_slot() { return slot_->body_ == body_ ? *this : *slot_; }
+  Module& in_slot();
   Body& body() const { return *target().body_; }
 
   std::shared_ptr<Body> body_;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 
 #include <fmt/core.h>
@@ -23,6 +24,7 @@ struct Device {
 };
 
 std::string name_of(Device device);  // "cpu", "cuda:0"
+std::ostream& operator<<(std::ostream& out, Device device);
 // "cpu", "cuda" (index 0) or "cuda:N"; anything else is an Error that lists these.
 Device parse_device(const std::string& text);
 

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <string_view>
 #include <utility>
 
@@ -18,6 +19,7 @@ enum class DType : std::uint8_t { f32, f64, f16, bf16, i32, i64, u8, i8, boolean
 
 std::size_t size_of(DType dtype);       // bytes an element
 std::string_view name_of(DType dtype);  // "f32", ..., "bool"
+std::ostream& operator<<(std::ostream& out, DType dtype);
 bool is_floating(DType dtype);
 bool is_low_precision(DType dtype);  // f16, bf16
 // What sums, statistics and losses of this type are computed in: f32 for low precision, else

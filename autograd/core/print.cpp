@@ -183,5 +183,8 @@ std::string to_string(const Tensor& x) {
 }
 
 std::ostream& operator<<(std::ostream& out, const Tensor& x) { return out << to_string(x); }
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << concat(shape); }
+std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name_of(dtype); }
+std::ostream& operator<<(std::ostream& out, Device device) { return out << name_of(device); }
 
 }  // namespace peal

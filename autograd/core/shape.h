@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
 #include <string_view>
 
@@ -62,6 +63,8 @@ class Shape {
   std::array<std::int64_t, max_dims> sizes_{};
   int dim_ = 0;
 };
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape);  // as fmt: "[2, 3]"
 
 }  // namespace peal
 

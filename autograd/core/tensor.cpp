@@ -58,8 +58,10 @@ Tensor recorded(std::string_view op, const Tensor& y, const Tensor& x,
 TensorBody& Tensor::body() const {
   if (body_ == nullptr) {
     const std::string_view op = OpName::current();
-    fail(op.empty() ? "tensor: used before it was given a value"
-                    : concat(op, ": a tensor was used before it was given a value"));
+    if (op.empty()) fail("tensor: used before it was given a value");
+    const bool in_place = op.ends_with('_') || op.ends_with('=');
+    fail(concat(op, ": a tensor was used before it was given a value",
+                in_place ? ", as a grad() is before backward()" : ""));
   }
   return *body_;
 }

@@ -11,8 +11,9 @@
 
 namespace peal {
 
-// batchmean: the sum over the size of the first dimension (kl_div's; the others refuse it).
-enum class Reduction : std::uint8_t { none, mean, sum, batchmean };
+// mean is what `{}` stands for, too. batchmean: the sum over the size of the first dimension
+// (kl_div's; the others refuse it).
+enum class Reduction : std::uint8_t { mean, none, sum, batchmean };
 
 // The logarithm of softmax along dim, shifted by the largest: finite for any finite input.
 Tensor log_softmax(const Tensor& x, int dim = -1);

@@ -5,6 +5,8 @@
 #include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
+#include <fmt/format.h>
+
 namespace peal {
 
 Tensor reshaped(const Tensor& x, const Shape& shape) {
@@ -31,8 +33,8 @@ Tensor reshape(const Tensor& x, const std::vector<std::int64_t>& shape) {
   Shape wanted;
   for (std::int64_t size : shape) wanted.push_back(size == -1 ? x.numel() / known : size);
   PEAL_CHECK(wanted.numel() == x.numel(), "reshape: shape ", x.shape(), " has ", x.numel(),
-             " elements, shape ", wanted, unknown ? " (-1 worked out)" : "", " has ",
-             wanted.numel());
+             " elements, shape [", fmt::format("{}", fmt::join(shape, ", ")), "] has ",
+             unknown ? "a multiple of " : "", known);
   return reshaped(x, wanted);
 }
 

@@ -273,7 +273,7 @@ void Engine::capture(const OperationRef& operation) {
       {
         std::lock_guard lock(mutex_);
         lane->check();
-        whole = operation->execution.hand_over();
+        whole = lane->capture(*operation);
       }
       if (whole) break;
       give_way();

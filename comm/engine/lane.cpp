@@ -308,6 +308,17 @@ bool Lane::advance(const OperationRef& advanced, Ended& ended) {
   return true;
 }
 
+// A call of the library below may wait there for ranks that never come: the watchdog ends it.
+bool Lane::capture(Operation& operation) {
+  try {
+    const WatchedQueue::Feeding feeding(watched_.get());
+    return operation.execution.hand_over();
+  } catch (const std::exception&) {
+    if (!ended_by_watchdog()) throw;
+  }
+  fail(watchdogs_reason(*control_));
+}
+
 void Lane::advance(Ended& ended) {
   collect(ended);
   if (ended_by_watchdog()) return fail_all(watchdogs_reason(*control_), ended);
@@ -359,9 +370,11 @@ void Lane::warn_of_stall(Operation& waited, Clock::duration idle) {
   };
   if (std::ranges::any_of(control_->peers(), tells)) return;
   if (control_->anyone_works(true) || !control_->take_stall_word(stall_warning_)) return;
-  log_warning("[comm] ", who_, ": ", describe(waited), " has not moved for ", seconds(idle),
-              " s, and is an error after ", seconds(deadline_), " s (PEAL_TIMEOUT)",
-              waits(needs_of(waited), *control_));
+  log_warning(
+      "[comm] ", who_, ": ", describe(waited), " has not moved for ", seconds(idle),
+      " s, and is an error after ", seconds(deadline_),
+      " s (PEAL_TIMEOUT), unless a rank that works meanwhile says so: group.busy(\"tests\")",
+      waits(needs_of(waited), *control_));
 }
 
 // A rank that waits in one group, and a peer in another that both are in, wait for each other where

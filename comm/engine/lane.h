@@ -167,6 +167,9 @@ class Lane : public std::enable_shared_from_this<Lane> {
   bool released() const { return released_; }
   // The first collective of the calls that is in flight; null: none.
   OperationRef in_turn() const;
+  // Puts it, as far as it goes, into the graph that is captured; true once it is whole there.
+  // Error, with the reason, where the watchdog has ended what it waited for.
+  bool capture(Operation& operation);
   // An operation of which all that is left lies in queues of devices; null where there is none.
   OperationRef handed_over() const;
 

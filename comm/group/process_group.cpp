@@ -210,10 +210,7 @@ Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, Device device) co
   Transport& transport = body().moves(device);
   const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
   const bool knows = transport.memory() != nullptr && transport.device() == device;
-  const auto every = [&](bool mine) {
-    const auto all = all_gather_object(mine ? "yes" : "no");
-    return std::find(all.begin(), all.end(), "no") == all.end();
-  };
+  const auto every = [&](const std::string& mine) { return all_gather_object(mine); };
   StorageRef known = knows ? transport.memory()->allocate(bytes, every) : nullptr;
   Window* const window = body().lane->window();
   if (device.type == DeviceType::cpu && window != nullptr) {

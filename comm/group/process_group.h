@@ -249,7 +249,8 @@ class ProcessGroup {
 
   // Memory for collectives, a tensor of that shape, by the same calls in the same order on all
   // ranks: transports that can, reach into each other's, or move it without copies of their own.
-  // Zeroed.
+  // Zeroed. In a collective over NCCL it is the tensor of all ranks or of none, the same
+  // allocate()'s and at the same offset in it: else NCCL may hang, or reduce what is not meant.
   Tensor allocate(const Shape& shape, DType dtype = DType::f32, Device device = {}) const;
 
   // Collectives on tensors of the transport's device go over it from now on, of later sub-groups

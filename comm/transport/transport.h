@@ -108,8 +108,8 @@ class DeviceQueue {
   virtual void check() = 0;
 };
 
-// Whether every rank says so. Collective over the ranks of the group, on the CPU's side.
-using EveryRank = std::function<bool(bool mine)>;
+// What each rank says, by rank. Collective over the ranks of the group, on the CPU's side.
+using EveryRank = std::function<std::vector<std::string>(const std::string& mine)>;
 
 // Memory that the library below knows.
 class SymmetricMemory {

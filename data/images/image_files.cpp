@@ -6,6 +6,7 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +18,11 @@ ImageFiles::ImageFiles(std::string name, std::vector<ImageItem> items,
       options_(std::move(options)),
       normalizer_(options_.normalisation),
       archive_(std::move(archive)) {
+  std::set<std::string_view> names;
+  for (const std::string& each : classes) {
+    PEAL_CHECK(names.insert(each).second, "[data] ", name_, ": expected classes of different ",
+               "names, got '", each, "' twice");
+  }
   const auto count = static_cast<std::int64_t>(classes.size());
   for (const ImageItem& each : items) {
     PEAL_CHECK(each.label >= -1 && each.label < count, "[data] ", name_,

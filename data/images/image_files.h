@@ -41,8 +41,8 @@ class ImageFiles : public Dataset {
  public:
   using Archive = std::shared_ptr<const std::vector<std::uint8_t>>;
 
-  // `name` is what errors call the set. Errors: a class outside of -1..classes-1, bytes outside of
-  // the archive.
+  // `name` is what errors call the set. Errors: a class that comes twice, one outside of
+  // -1..classes-1, bytes outside of the archive.
   ImageFiles(std::string name, std::vector<ImageItem> items, std::vector<std::string> classes,
              ImageOptions options, Archive archive = nullptr);
 
@@ -59,6 +59,7 @@ class ImageFiles : public Dataset {
   std::shared_ptr<const ImageFiles> with(ImageOptions options) const;
 
   const std::string& name() const { return name_; }
+  const ImageOptions& options() const { return options_; }
   const std::vector<std::string>& classes() const { return *classes_; }
   const ImageItem& item(std::int64_t index) const;
   // As bytes, not transformed. Errors as above.

@@ -16,7 +16,7 @@ namespace peal::data {
 
 // Where `classes` are given they are the classes, in this order, and a folder of another name is an
 // error; a class without a folder is none. Errors: no such folder, one without folders of classes,
-// a class without an image.
+// a class without an image, one of `classes` that comes twice.
 ImageFilesRef image_folder(const std::filesystem::path& root, ImageOptions options = {},
                            const std::vector<std::string>& classes = {});
 

@@ -102,7 +102,8 @@ Outcome run_part(const Part& part, Supervisor& supervisor, bool reads) {
     const int rank = part.first + local;
     Command command{
         .words = part.program,
-        .environment = rank_environment(inherited, part.attempt, rank, local, part.count),
+        .environment =
+            rank_environment(inherited, part.attempt, rank, local, part.count, part.bind),
         .cpus = part.bind ? even_share(cores, numa_nodes, local, part.count) : std::vector<int>{},
         .in = rank == 0 && reads ? -1 : nothing.fd()};
     const std::string tag = part.tag ? concat("[", rank, "] ") : "";

@@ -36,7 +36,7 @@ bool is_free(int port) {
 
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited,
                                           const Attempt& attempt, int rank, int local_rank,
-                                          int local_world) {
+                                          int local_world, bool bound) {
   std::map<std::string, std::string> own{
       {"RANK", concat(rank)},
       {"WORLD_SIZE", concat(attempt.world)},
@@ -48,6 +48,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
       {"TORCHELASTIC_RESTART_COUNT", concat(attempt.restart)},
       {"TORCHELASTIC_MAX_RESTARTS", concat(attempt.max_restarts)},
       {"PEAL_STORE_SECRET", attempt.secret}};
+  if (!bound) own["PEAL_BIND_TO"] = "none";
   if (!attempt.gpus.empty()) own["CUDA_VISIBLE_DEVICES"] = attempt.gpus;
   std::vector<std::string> all;
   for (const std::string& entry : inherited) {

@@ -21,10 +21,10 @@ struct Attempt {
 };
 
 // NAME=VALUE for each variable: those of `inherited`, without what other launchers say of ranks,
-// and the rank's own.
+// and the rank's own. One that is not `bound` is not to bind itself either.
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited,
                                           const Attempt& attempt, int rank, int local_rank,
-                                          int local_world);
+                                          int local_world, bool bound);
 
 // Of this process.
 std::vector<std::string> own_environment();

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <peal/autograd/ops/ops.h>
+#include <peal/nn/checkpoint_wrapper.h>
 #include <peal/nn/init.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/layers/side_by_side.h>
@@ -99,7 +100,8 @@ struct GptAttention : Module {
 };
 
 // c_proj(gelu(c_fc(x))). With gelu by tanh that is one op, unless c_fc or c_proj has hooks or is no
-// Linear any more (a class made from Linear is none: its forward is called).
+// Linear any more (a class made from Linear is none, and no CheckpointWrapper: its forward is
+// called).
 struct GptMlp : Module {
   Linear c_fc, c_proj;
   Dropout dropout;
@@ -126,7 +128,9 @@ struct GptMlp : Module {
   // The layer itself where it is a Linear as it stands, or null.
   static const Linear* plain(Linear& layer) {
     const Linear* const found = layer.as<Linear>();
-    return found != nullptr && typeid(*found) == typeid(Linear) ? found : nullptr;
+    const bool is_plain = found != nullptr && typeid(*found) == typeid(Linear) &&
+                          layer.as<CheckpointWrapper>() == nullptr;
+    return is_plain ? found : nullptr;
   }
 
   GeluApproximation gelu_;

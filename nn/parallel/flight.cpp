@@ -147,7 +147,8 @@ void Reducer::scale() {
                                      "divide_by_initial_world_size = false"));
     }
     const double by = bucket.averaged == Averaged::over_all ? factor : of_own;
-    if (by != 1) mul_(bucket.buffer, by);  // of equal batches it mostly is, and a pass costs time
+    // A pass costs time; 1 it is where the ranks' batches are equal and a power of two.
+    if (by != 1) mul_(bucket.buffer, by);
   }
 }
 

@@ -121,6 +121,14 @@ TEST_CASE("cross_entropy beside large logits, infinite ones and NaN") {
   }
 }
 
+TEST_CASE("a loss whose options are {} is the mean, as without them") {
+  const Tensor x = normal<double>({2, 3}, 1), y = normal<double>({2, 3}, 2);
+  const Tensor target = index({2, 0});
+  CHECK(equal(nll_loss(x, target, {}), nll_loss(x, target)));
+  CHECK(equal(cross_entropy(x, target, {}), cross_entropy(x, target)));
+  CHECK(equal(mse_loss(x, y, {}), mse_loss(x, y)));
+}
+
 TEST_CASE("cross_entropy of whole images is that of their pixels") {
   const Tensor x = normal<double>({2, 5, 3, 4}, 1);
   std::vector<std::int64_t> classes;

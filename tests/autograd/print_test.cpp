@@ -28,6 +28,9 @@ TEST_CASE("by << and by fmt") {
   std::ostringstream out;
   out << x << " and " << Tensor();
   CHECK(out.str() == expected + " and undefined tensor");
+  std::ostringstream about;
+  about << x.shape() << ' ' << Shape() << ' ' << x.dtype() << ' ' << x.device();
+  CHECK(about.str() == "[2, 2] [] f32 cpu");
 }
 
 TEST_CASE("one width for all, and whole numbers without a fraction") {

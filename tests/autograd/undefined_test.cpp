@@ -171,8 +171,11 @@ TEST_CASE("every op names itself where an operand was never given a value") {
   };
   for (const auto& [op, call] : calls) {
     CAPTURE(op);
-    CHECK(error_of(call) == op + ": a tensor was used before it was given a value");
+    const std::string gradients = op.ends_with('_') ? ", as a grad() is before backward()" : "";
+    CHECK(error_of(call) == op + ": a tensor was used before it was given a value" + gradients);
   }
+  CHECK(error_of([&] { ones({2}).requires_grad_().grad() /= 2; }) ==
+        "/=: a tensor was used before it was given a value, as a grad() is before backward()");
   CHECK(error_of([&] { static_cast<void>(none.shape()); }) ==
         "tensor: used before it was given a value");
 }

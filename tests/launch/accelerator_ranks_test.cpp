@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Accelerator: what ranks do together beside training, and runs that go on where they stopped.
 #include <peal/autograd/core/context.h>
+#include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
 #include <algorithm>
@@ -113,6 +114,15 @@ TEST_CASE("a profile is of this rank's ops while it runs, and a file of each") {
     accelerator.wait_for_everyone();
     auto nowhere = accelerator.profile({.output_trace_dir = folder.path / "no_folder" / "below"});
     CHECK_THROWS_AS(nowhere.stop(), Error);
+    CHECK(context().trace == outside);
+    auto outer = accelerator.profile(), inner = accelerator.profile();
+    check_has(error_of([&] { outer.stop(); }), "another runs; stop that one first");
+    CHECK(context().trace.get() == &inner.trace());
+    inner.stop();
+    exp(x);  // which counts, as it still runs
+    outer.stop();
+    REQUIRE(outer.trace().rows().size() == 1);
+    CHECK(outer.trace().rows()[0].name == "exp");
     CHECK(context().trace == outside);
     return 0;
   });

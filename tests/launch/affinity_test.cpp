@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -178,6 +179,20 @@ TEST_CASE("ranks get shares of the cores beside their GPUs") {
   CHECK(share_near(eight, "0-1", 2, 3).empty());  // more ranks than cores
   CHECK(local_cpu_list("").empty());
   CHECK(local_cpu_list("0000:no:such.device").empty());
+}
+
+TEST_CASE("a rank that is to be left unbound is told from one that nobody placed") {
+  const char* said = std::getenv("PEAL_BIND_TO");
+  const std::string before = said == nullptr ? "" : said;
+  unsetenv("PEAL_BIND_TO");
+  CHECK(is_placed() == (allowed_cpus() != allowed_cpus(1)));
+  setenv("PEAL_BIND_TO", "none", 1);
+  CHECK(is_placed());
+  if (before.empty()) {
+    unsetenv("PEAL_BIND_TO");
+  } else {
+    setenv("PEAL_BIND_TO", before.c_str(), 1);
+  }
 }
 
 TEST_CASE("a process binds its threads, those that it had, too") {

@@ -6,23 +6,21 @@
 #include <peal/data/tables/encoded.h>
 #include <peal/launch/training/learner/data_loaders.h>
 #include <peal/launch/training/learner/exported.h>
-#include <peal/launch/training/learner/image_data_loaders.h>
 #include <peal/launch/training/learner/tabular_data_loaders.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/parallel/data_parallel.h>
-#include <peal/tests/data/encode.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
 #include "points.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace peal;
@@ -158,6 +156,7 @@ TEST_CASE("loaders give full training batches, and every sample of a validation 
 TEST_CASE("a table's loaders: some rows judge, and the others say how all are read") {
   const testing::Folder folder;
   const data::Table table = people(folder);
+  std::ofstream(folder.path / "names.csv") << "age,job,hours,income\n";
   std::vector<std::int64_t> learnt, judged;
   for (std::int64_t row = 0; row < 40; ++row) (row % 4 == 1 ? judged : learnt).push_back(row);
   comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
@@ -189,81 +188,50 @@ TEST_CASE("a table's loaders: some rows judge, and the others say how all are re
           job, folder.path / (job.rank() == 0 ? "people.csv" : "none.csv"), columns);
     });
     testing::check_has(missing, "none.csv");
+    const auto without_rows = testing::error_of(
+        [&] { launch::TabularDataLoaders::from_csv(job, folder.path / "names.csv", columns); });
+    testing::check_has(without_rows, "names.csv has no row to learn from");
+    const auto twice = testing::error_of([&] {
+      launch::TabularDataLoaders::from_table(job, table, columns, {.valid_idx = {3, 3, 7}});
+    });
+    testing::check_has(twice, "expected every row once, got 3 of which 2 are different");
   });
 }
 
-TEST_CASE("images' loaders: by folders, or by what their names say, alike on all ranks") {
+// Whose statistics, the words there are, are the same whatever rows judge.
+TEST_CASE(
+    "ranks that let other rows of a table judge, or have them in another order, get an Error") {
   const testing::Folder folder;
-  for (const auto& [part, count] : {std::pair("train", 6), std::pair("valid", 2)}) {
-    for (const std::string name : {"cat", "dog"}) {
-      std::filesystem::create_directories(folder.path / part / name);
-      data::Image image(8, 8);
-      std::fill_n(image.row(0), 8 * 8 * 3, std::uint8_t(name == "cat" ? 0 : 255));
-      const auto bytes = testing::png_of(image);
-      for (int i = 0; i < count; ++i) {
-        std::ofstream(folder.path / part / name / concat(name, '_', i, ".png"), std::ios::binary)
-            .write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
-      }
-    }
-  }
-  using launch::ImageDataLoaders;
-  const launch::ImageDataLoadersOptions options{.size = 8, .loaders = {.batch_size = 2}};
-  const std::vector<std::string> both{"cat", "dog"};
-  // Of all batches of this rank: how many samples, and that each is of its class' colour.
-  const auto samples = [](data::DataLoader& loader) {
-    std::int64_t count = 0;
-    for (const data::Batch& batch : loader) {
-      CHECK(batch.x.shape() == Shape{batch.size(), 3, 8, 8});
-      for (std::int64_t k = 0; k < batch.size(); ++k, ++count) {
-        CHECK((mean(select(batch.x, 0, k)).item<float>() > 0) ==
-              (batch.y.to_vector<std::int64_t>()[static_cast<std::size_t>(k)] == 1));
-      }
-    }
-    return count;
-  };
+  const data::Table table = people(folder);
+  std::vector<std::string> lines;
+  std::ifstream in(folder.path / "people.csv");
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::swap(lines[1], lines[2]);
+  std::ofstream out(folder.path / "turned.csv");
+  for (const std::string& line : lines) out << line << '\n';
+  out.close();
+  const data::TableColumns words{.categories = {"job"}, .target = "income"};
+  const launch::DataLoadersOptions loaders{.batch_size = 4};
+  const std::string advice = "every rank is to have the same table and options";
   comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
     launch::Job job(group);
-    auto dls = ImageDataLoaders::from_folder(job, folder.path, options);
-    CHECK(dls.vocab() == both);
-    CHECK(samples(dls.train()) == 6);
-    CHECK(samples(dls.valid()) == 2);
-
-    auto parted = options;
-    parted.valid_pct = 0.25;
-    auto by_chance = ImageDataLoaders::from_folder(job, folder.path / "train", parted);
-    CHECK(by_chance.train().dataset().size() == 9);
-    CHECK(by_chance.valid().dataset().size() == 3);
-
-    const auto images = data::image_files(folder.path);
-    auto named = ImageDataLoaders::from_name_re(job, images, "^(.+)_[0-9]", parted);
-    CHECK(named.vocab() == both);
-    CHECK(samples(named.train()) == 6);
-    CHECK(samples(named.valid()) == 2);
-    parted.vocab = {"dog", "cat", "bird"};
-    const auto first_three = [](const std::string& name) { return name.substr(0, 3); };
-    CHECK(ImageDataLoaders::from_name_func(job, images, first_three, parted).vocab() ==
-          parted.vocab);
-
-    const auto failed = [&](const auto& make) { return testing::error_of([&] { make(); }); };
-    testing::check_has(failed([&] { ImageDataLoaders::from_lists(job, images, both, options); }),
-                       "there are 2 labels of 16 images");
-    testing::check_has(
-        failed([&] { ImageDataLoaders::from_name_re(job, images, "^([A-Z]+)", options); }),
-        "has no first group of");
-    parted.vocab = both;
-    testing::check_has(failed([&] {
-                         ImageDataLoaders::from_name_func(
-                             job, images,
-                             [&](const std::string&) { return job.rank() == 1 ? "cow" : "cat"; },
-                             parted);
-                       }),
-                       "is 'cow', which vocab has not");
-    testing::check_has(failed([&] {
-                         ImageDataLoaders::from_folder(
-                             job, job.rank() == 0 ? folder.path / "train" : folder.path / "valid",
-                             {.valid_pct = 0.5, .size = 8});
-                       }),
-                       "every rank is to see the same files");
+    const auto by_seed = [&](int seed) {
+      return testing::error_of([&] {
+        launch::TabularDataLoaders::from_table(
+            job, table, words, {.seed = static_cast<std::uint64_t>(seed), .loaders = loaders});
+      });
+    };
+    CHECK(by_seed(1) == "nothing");
+    testing::check_has(by_seed(job.rank()), advice);
+    const auto by_file = [&](const char* second) {
+      return testing::error_of([&] {
+        launch::TabularDataLoaders::from_csv(
+            job, folder.path / (job.rank() == 0 ? "people.csv" : second), words,
+            {.valid_idx = {38, 39}, .loaders = loaders});
+      });
+    };
+    CHECK(by_file("people.csv") == "nothing");
+    testing::check_has(by_file("turned.csv"), advice);
   });
 }
 

@@ -328,6 +328,17 @@ TEST_CASE("where a model is wrong: the largest losses, and which class is taken 
   }
   launch::Job job;
   data::DataLoader loader(std::make_shared<Points>(4), exact_share(job));
+  // Of 0, 1, 2, 0, of which the loss ignores 0, and so does the matrix.
+  for (const bool by_nll : {false, true}) {
+    auto options = with_cross_entropy();
+    options.forward = says;
+    options.loss = nn::CrossEntropyLoss{.ignore_index = 0};
+    if (by_nll) options.loss = nn::NLLLoss{.ignore_index = 0};
+    launch::Learner padded(job, {nullptr, &loader}, made_net(), options);
+    CHECK(launch::ClassificationInterpretation::from_learner(padded)
+              .confusion_matrix()
+              .to_vector<std::int64_t>() == std::vector<std::int64_t>{0, 0, 0, 0, 1, 0, 1, 0, 0});
+  }
   launch::Learner number(job, {nullptr, &loader}, made_net(),
                          {.loss = [](const Tensor& x, const Tensor&) { return mean(x); }});
   testing::check_has(

@@ -64,6 +64,15 @@ expect 'a host that is gone is found' 7 '<oob_tcp_keepalive_time><5>' -n 1 --hos
 expect 'the own way to find it is kept' 7 '!<oob_tcp_keepalive_time><5>' -n 1 --host a,b --mca oob_tcp_keepalive_time 9 prog
 expect 'this host is not looked after' 7 '!oob_tcp_keepalive' -n 1 prog
 SLURM_JOB_NUM_NODES=2 expect 'a Slurm node that is gone is found' 7 '<oob_tcp_keepalive_time><5>' -n 1 prog
+expect 'a host that a file has is found' 7 '<oob_tcp_keepalive_time><5>' -n 1 --mca orte_default_hostfile hosts prog
+OMPI_MCA_orte_default_hostfile=hosts expect 'and in a variable' 7 '<oob_tcp_keepalive_time><5>' -n 1 prog
+expect 'without this host there are others' 7 '<oob_tcp_keepalive_time><5>' -n 1 --nolocal prog
+mkdir -p "$folder/installed/bin" "$folder/installed/etc"
+cp "$folder/mpirun" "$folder/installed/bin"
+printf '# hosts\n\n' >"$folder/installed/etc/openmpi-default-hostfile"
+bin=$folder/installed/bin expect 'a default file without hosts is none' 7 '!oob_tcp_keepalive' -n 1 prog
+echo 'other slots=2' >>"$folder/installed/etc/openmpi-default-hostfile"
+bin=$folder/installed/bin expect 'a default file has hosts' 7 '<oob_tcp_keepalive_time><5>' -n 1 prog
 mkdir "$folder/without ssh"
 for tool in bash env awk cat id seq sort wc; do ln -s "$(command -v "$tool")" "$folder/without ssh"; done
 cp "$folder/mpirun" "$folder/without ssh"
@@ -96,6 +105,9 @@ stays 'trap "" TERM; exec sleep 100'
 expect 'and killed where it does not hear' 137 'it is ended' -n 1 prog
 stays 'sleep 2.5 & wait; exit 7'
 expect 'mpirun whose ranks take their time is not' 7 '!ended' -n 1 prog
+stays 'exec sleep 2.5'
+expect 'nor one whose ranks may be elsewhere' 0 '!ended' -n 1 --rankfile file prog
+expect 'and by several programs in a file' 0 '!ended' -n 1 --app file prog
 
 rm "$folder/mpirun"
 for tool in bash env id awk cat seq sort wc; do ln -s "$(command -v "$tool")" "$folder/$tool"; done

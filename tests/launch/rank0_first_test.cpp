@@ -3,12 +3,15 @@
 #include <peal/comm/start/threads.h>
 #include <peal/launch/job.h>
 #include <peal/launch/training/checkpoints.h>
+#include <peal/launch/training/learner/image_data_loaders.h>
 #include <peal/tests/folder.h>
 
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -70,12 +73,28 @@ void checkpoint_takes_long() {
   CHECK(std::filesystem::exists(folder.path / "saved"));
 }
 
+// Rank 0 looks for them on a slow disk.
+void images_take_long() {
+  const testing::Folder folder;
+  for (const char* const name : {"a.png", "b.png"}) std::ofstream(folder.path / name) << "image";
+  comm::run_ranks(2, {.deadline = milliseconds(4000)}, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    const auto label_of = [&](const std::string& name) {
+      if (group.rank() == 0 && name == "a.png") std::this_thread::sleep_for(milliseconds(5000));
+      return name;
+    };
+    launch::ImageDataLoaders::from_name_func(job, data::image_files(folder.path), label_of,
+                                             {.valid_pct = 0, .loaders = {.batch_size = 1}});
+  });
+}
+
 }  // namespace
 
 // All at once, for they do little but wait.
 TEST_CASE("what one rank does while the others wait may take longer than the deadline") {
   std::vector<std::thread> all;
-  for (const auto f : {rank0_takes_long, rank0_fails_late, checkpoint_takes_long}) {
+  for (const auto f :
+       {rank0_takes_long, rank0_fails_late, checkpoint_takes_long, images_take_long}) {
     all.emplace_back([f] { CHECK_NOTHROW(f()); });
   }
   for (std::thread& each : all) each.join();

@@ -101,10 +101,51 @@ TEST_CASE("two forwards before their backwards, and a wrapper within a wrapper")
   CHECK(gradients(true) == gradients(false));
 }
 
-TEST_CASE("a class that a model has not is an error by name") {
+TEST_CASE("a member that is wrapped computes anew where its parent calls it") {
+  struct Outer : nn::Module {
+    CountedBlock inner = add("inner", CountedBlock());
+    Tensor forward(const Tensor& x) override { return inner(x); }
+  };
+  Outer outer;
+  const auto forwards_of_a_step = [&] {
+    const int before = *outer.inner.forwards;
+    sum(outer(ones({2, 32}))).backward();
+    return *outer.inner.forwards - before;
+  };
+  CHECK(forwards_of_a_step() == 1);
+  const nn::Module plain = outer.child("inner");
+  nn::apply_activation_checkpointing(outer, {"CountedBlock"});
+  CHECK(forwards_of_a_step() == 2);
+  outer.replace_child("inner", plain);
+  CHECK(forwards_of_a_step() == 1);
+
+  nn::GptMlp mlp(8, GeluApproximation::tanh);
+  const Tensor x = ones({2, 8});
+  CHECK(mlp(x).body().node->op != "checkpoint");
+  nn::apply_activation_checkpointing(mlp, {"Linear"});
+  CHECK(mlp(x).body().node->op == "checkpoint");  // not both layers in one op
+}
+
+TEST_CASE("a module of two places is wrapped in both, once") {
+  CountedBlock block;
+  nn::Sequential net{block, nn::Linear(32, 32), block};
+  for (int turn = 0; turn < 2; ++turn) {  // the second finds it wrapped
+    nn::apply_activation_checkpointing(net, {"CountedBlock"});
+    const int before = *block.forwards;
+    const Tensor loss = sum(net(ones({2, 32})));
+    CHECK(*block.forwards == before + 2);
+    loss.backward();
+    CHECK(*block.forwards == before + 4);
+  }
+}
+
+TEST_CASE("a class that a model has not is an error by name, and wraps nothing") {
   nn::GPT gpt = make_gpt();
-  check_has(error_of([&] { nn::apply_activation_checkpointing(gpt, {"Block"}); }),
+  check_has(error_of([&] {
+              nn::apply_activation_checkpointing(gpt, {"GptBlock", "Block"});
+            }),
             "the model has no Block below it");
+  CHECK(gpt.child("transformer.h.0").class_name() == "peal::nn::GptBlock");
 }
 
 TEST_CASE("blocks that compute anew are units of FSDP, wrapped before it or after") {

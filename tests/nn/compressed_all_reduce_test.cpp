@@ -100,6 +100,24 @@ TEST_CASE("ranks that differ in what an all_reduce by few bits is are all told s
   const std::string forms =
       by([](int rank) { return rank == 0 ? DType::f16 : DType::i8; }, one(ReduceOp::sum));
   CHECK(forms.find("u8") != std::string::npos);
+  // Of which the same number of bytes travels.
+  const auto of = [&](DType wire, auto count_of, auto dtype_of) {
+    return fails([&](const Group& group, int rank) {
+      return nn::compressed_all_reduce(group, zeros({count_of(rank)}, dtype_of(rank)), wire);
+    });
+  };
+  const std::string counts = of(
+      DType::f16, [](int rank) { return 9 + rank; }, one(DType::f32));
+  CHECK(counts.find("compressed sum of 9 f32") != std::string::npos);
+  CHECK(counts.find("compressed sum of 10 f32") != std::string::npos);
+  const std::string blocks = of(
+      DType::i8, [](int rank) { return rank == 0 ? 100 : 250; }, one(DType::f32));
+  CHECK(blocks.find("of 100 f32") != std::string::npos);
+  CHECK(blocks.find("of 250 f32") != std::string::npos);
+  const std::string widths =
+      of(DType::f16, one(9), [](int rank) { return rank == 0 ? DType::f32 : DType::f64; });
+  CHECK(widths.find("of 9 f32") != std::string::npos);
+  CHECK(widths.find("of 9 f64") != std::string::npos);
 
   const Group alone = Group::alone();
   CHECK_THROWS_WITH(static_cast<void>(nn::compressed_all_reduce(alone, zeros({2}), DType::i32)),

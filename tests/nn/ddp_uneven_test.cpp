@@ -301,7 +301,7 @@ TEST_CASE("a part of the world has a divisor of its own, and the rest has no say
   });
 }
 
-TEST_CASE("batches of one size are averaged without a pass over the gradients of its own") {
+TEST_CASE("batches of one size, a power of two, are averaged without a pass of its own") {
   ranks(2, [](const Group& group, int rank) {
     nn::Sequential net = make_net(false);
     DDP ddp(net, group, {.buckets = apart});
@@ -319,5 +319,7 @@ TEST_CASE("batches of one size are averaged without a pass over the gradients of
     CHECK(passes(8) == 0);
     CHECK(passes(rank == 0 ? 8 : 4) > 0);
     CHECK(passes(8) == 0);
+    CHECK(passes(12) > 0);
+    CHECK(passes(12) > 0);  // what losses are multiplied by is a power of two still
   });
 }

@@ -422,8 +422,10 @@ TEST_CASE("hooks see input and output, may change them, and can be removed") {
 TEST_CASE("train and eval reach every module below") {
   nn::BasicNet net;
   CHECK(net.training());
+  CHECK(net.is_training());
   net.eval();
   CHECK_FALSE(net.training());
+  CHECK_FALSE(net.is_training());
   CHECK_FALSE(net.dropout1.training());
   CHECK_FALSE(net.child("dropout2").training());
   net.train();

@@ -35,6 +35,16 @@ struct Net : nn::Module {
   }
 };
 
+// As PyTorch's C++ programs are written.
+struct Late : nn::Module {
+  Late() : first(3, 3), second(3, 3) {
+    register_module("first", first);
+    add("second", second);
+  }
+  nn::Linear first, second;
+  Tensor forward(const Tensor& x) override { return second(first(x)); }
+};
+
 using Names = std::vector<std::string>;
 
 }  // namespace
@@ -70,6 +80,35 @@ TEST_CASE("what stands at a path") {
             "Net: there is no parameter at 'head.scale'");
   check_has(error_of([&] { net.get_buffer("seen"); }), "there is no buffer at 'seen'");
   check_has(error_of([&] { net.get_submodule("blocks.2"); }), "'2' is not one of: 0, 1");
+}
+
+TEST_CASE("a member that is registered after it was made stands for what is in its place") {
+  Late net;
+  nn::Module any = net;
+  const Tensor x = ones({1, 3});
+  for (const std::string name : {"first", "second"}) {
+    any.replace_child(name, nn::Flatten(0));  // which has other results than a Linear
+  }
+  CHECK(equal(net(x), ones({3})));
+  CHECK(equal(any(x), ones({3})));
+  CHECK(net.first.same_as(any.child("first")));
+  check_has(error_of([&] { net.first = nn::Linear(3, 3); }), "a registered ");
+
+  // What is registered already stays where it is, and a constant is as it was.
+  Late other;
+  nn::Sequential shares;
+  shares.add("shared", other.first);
+  const nn::Linear constant(3, 3);
+  shares.register_module("constant", constant);
+  nn::Sequential list{nn::Linear(3, 3)};
+  for (nn::Module& layer : list) shares.add("of a list", layer);
+  shares.replace_child("shared", nn::Flatten(0));
+  shares.replace_child("constant", nn::Flatten(0));
+  list.replace_child("0", nn::ReLU());
+  CHECK(list[0].class_name() == "peal::nn::ReLU");
+  CHECK(shares.child("of a list").class_name() == "peal::nn::Linear");
+  CHECK(other.first.same_as(other.child("first")));
+  CHECK(constant.class_name() == "peal::nn::Linear");
 }
 
 TEST_CASE("a state that modules keep begins anew") {

@@ -286,6 +286,21 @@ TEST_CASE("in evaluation nothing is sent, nor on one rank") {
   check_has(error_of([&] { norm(ones({1, 2})); }), "expected more than one value a channel");
 }
 
+TEST_CASE("a norm that is a member, and was registered afterwards, is converted in its place") {
+  struct Normed : nn::Module {
+    Normed() : norm(channels) { register_module("norm", norm); }
+    nn::BatchNorm1d norm;
+    Tensor forward(const Tensor& x) override { return norm(x); }
+  };
+  two([](const Group& group, int) {
+    Normed net;
+    nn::convert_sync_batchnorm(net, group);
+    const std::uint64_t before = group.sequence();
+    net(randn({4, channels}));
+    CHECK(group.sequence() > before);
+  });
+}
+
 TEST_CASE("what it refuses") {
   const std::string one = failure([](const Group& group, int rank) {
     nn::Sequential net(nn::ReLU{}, nn::BatchNorm1d(channels));

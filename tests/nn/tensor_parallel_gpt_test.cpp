@@ -330,6 +330,24 @@ TEST_CASE("a model made empty is cut a layer at a time, to the values that it wo
   CHECK(peaks[1] < model + 6 * layer);  // halves, and of each rank a layer, its part and its copy
 }
 
+TEST_CASE("what a rank came with stays for others who hold it, though another came empty") {
+  const auto made = [] {
+    manual_seed(8);
+    return nn::Sequential(nn::Linear(4, 4));
+  };
+  ranks(2, [&](const Group& group, int rank) {
+    const nn::Sequential net = [&] {
+      if (rank == 0) return made();
+      const auto without = nn::init_empty_weights();
+      return made();
+    }();
+    const NamedTensors held = net.state_dict();
+    const nn::TensorParallel tp =
+        nn::parallelize_module(net, group, {{"0", nn::ColwiseParallel{}}});
+    if (rank == 0) CHECK(difference(held, made().state_dict()) == 0);
+  });
+}
+
 TEST_CASE("queries, keys and values that are cut as one part are an error") {
   ranks(2, [](const Group& group, int) {
     nn::TensorParallel tp = nn::parallelize_module(

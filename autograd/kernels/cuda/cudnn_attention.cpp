@@ -26,9 +26,10 @@ constexpr std::size_t first_version = 91501;
 constexpr int first_capability = 9;
 
 // A plan takes 50 ms, or up to a second where its kernel is compiled for the first time, and saves
-// a call less than 0.1 ms. So a geometry is planned when it has come 16 times, and after a thread's
-// first 32 plans only when it has come so often that it pays.
-constexpr int first_plans = 32, calls_for_a_first = 16, calls_for_more = 1000;
+// a call less than 0.1 ms. So a geometry is planned when it comes again, which is within the two
+// calls that a Graph warms up with, and after a thread's first 32 plans only when it has come so
+// often that it pays.
+constexpr int first_plans = 32, calls_for_a_first = 2, calls_for_more = 1000;
 
 struct AttentionPlan {
   enum class State : std::uint8_t { waiting, made, refused };
@@ -36,7 +37,16 @@ struct AttentionPlan {
   int calls = 0;
   std::shared_ptr<AttentionGraph::Graph> graph;
   std::int64_t workspace = 0;
+  bool stays() const { return graph != nullptr; }  // a captured graph may replay its kernels
 };
+
+// A thread's, for a device.
+struct AttentionPlans {
+  PlanCache<15, AttentionPlan> plans;
+  int asked = 0;
+};
+
+AttentionPlans* new_plans() { return new AttentionPlans; }
 
 using AttentionAddresses = std::unordered_map<std::int64_t, void*>;
 
@@ -49,7 +59,6 @@ std::string text_of(const AttentionLayout& layout) {
 
 void refuse(AttentionPlan& plan, const AttentionLayout& layout, const std::string& why) {
   plan.state = AttentionPlan::State::refused;
-  plan.graph.reset();
   log_line(LogLevel::debug,
            concat("cuda: peal's own kernels serve ", text_of(layout), ", as cuDNN says: ", why));
 }
@@ -57,10 +66,11 @@ void refuse(AttentionPlan& plan, const AttentionLayout& layout, const std::strin
 void make_plan(AttentionPlan& plan, const AttentionLayout& layout, cudnnHandle_t handle) {
   const auto start = std::chrono::steady_clock::now();
   try {
-    plan.graph = AttentionGraph(layout)();
-    auto status = plan.graph->build(handle, {cudnn_frontend::HeurMode_t::A});
+    const auto graph = AttentionGraph(layout)();
+    auto status = graph->build(handle, {cudnn_frontend::HeurMode_t::A});
     if (status.is_bad()) return refuse(plan, layout, status.get_message());
-    plan.workspace = plan.graph->get_workspace_size();
+    plan.workspace = graph->get_workspace_size();
+    plan.graph = graph;
     plan.state = AttentionPlan::State::made;
   } catch (const std::exception& error) {
     return refuse(plan, layout, error.what());
@@ -70,21 +80,19 @@ void make_plan(AttentionPlan& plan, const AttentionLayout& layout, cudnnHandle_t
                                    " ms, workspace ", plan.workspace, " bytes"));
 }
 
-AttentionPlan& plan_of(const AttentionLayout& layout, Device device, cudnnHandle_t handle) {
-  thread_local PlanCache<16, AttentionPlan> plans;
-  thread_local int asked = 0;
+AttentionPlan& plan_of(AttentionPlans& all, const AttentionLayout& layout) {
   const AttentionGeometry& o = layout.geometry;
-  AttentionPlan& plan =
-      plans.get({o.batch, o.heads, o.queries, o.keys, o.width, o.causal,
-                 static_cast<std::int64_t>(layout.dtype), device.index, layout.q, layout.k,
-                 layout.v, layout.y, layout.dy, layout.dq, layout.dk, layout.dv},
-                [](AttentionPlan&) {});
-  if (plan.state == AttentionPlan::State::waiting && Graph::capturing() == nullptr &&
-      ++plan.calls >= (asked < first_plans ? calls_for_a_first : calls_for_more)) {
-    ++asked;
-    make_plan(plan, layout, handle);
-  }
-  return plan;
+  return all.plans.get({o.batch, o.heads, o.queries, o.keys, o.width, o.causal,
+                        static_cast<std::int64_t>(layout.dtype), layout.q, layout.k, layout.v,
+                        layout.y, layout.dy, layout.dq, layout.dk, layout.dv},
+                       [](AttentionPlan&) {});
+}
+
+// Whether there is a plan, or one is to be made now.
+bool is_due(AttentionPlan& plan, const AttentionPlans& all) {
+  if (plan.state != AttentionPlan::State::waiting) return plan.state == AttentionPlan::State::made;
+  return Graph::capturing() == nullptr &&
+         ++plan.calls >= (all.asked < first_plans ? calls_for_a_first : calls_for_more);
 }
 
 void* address(const Tokens& x) {
@@ -97,21 +105,40 @@ bool is_aligned(const Tokens& x) {
   return x.row % 8 == 0 && reinterpret_cast<std::uintptr_t>(address(x)) % 16 == 0;
 }
 
+// Of gradients that nobody wants: somewhere to write to.
+std::int64_t bytes_of(const AttentionLayout& layout, std::int64_t operand) {
+  const AttentionGeometry& o = layout.geometry;
+  return o.batch * (operand == at_dq ? o.queries : o.keys) * o.heads * o.width *
+         static_cast<std::int64_t>(size_of(layout.dtype));
+}
+
+// An address that is null is such a gradient's.
 bool run_plan(const AttentionLayout& layout, Device device, AttentionAddresses addresses) {
-  const cudnnHandle_t handle = cudnn_on(device);
+  AttentionPlans& all = *handle_on<AttentionPlans*, new_plans>(device);
+  AttentionPlan& plan = plan_of(all, layout);
+  if (!is_due(plan, all)) return false;
   const Relaxed relaxed;  // what a first call loads is no part of a captured graph
-  AttentionPlan& plan = plan_of(layout, device, handle);
-  if (plan.state != AttentionPlan::State::made) return false;
-  Tensor workspace;  // goes back at the end, to the stream that still uses it
-  if (plan.workspace > 0) {
-    try {
-      workspace = Tensor::empty({plan.workspace}, DType::u8, device);
-    } catch (const Error&) {
-      return false;  // for this time: the own kernels want less memory
+  cudnnHandle_t handle = nullptr;
+  Tensors room;  // goes back at the end, to the stream that still uses it
+  const auto take = [&](std::int64_t bytes) {
+    return room.emplace_back(Tensor::empty({bytes}, DType::u8, device)).raw();
+  };
+  void* workspace = nullptr;
+  try {
+    handle = cudnn_on(device);
+    if (plan.state == AttentionPlan::State::waiting) {
+      ++all.asked;
+      make_plan(plan, layout, handle);
     }
+    if (plan.state != AttentionPlan::State::made) return false;
+    for (auto& [operand, place] : addresses) {
+      if (place == nullptr) place = take(bytes_of(layout, operand));
+    }
+    if (plan.workspace > 0) workspace = take(plan.workspace);
+  } catch (const Error&) {
+    return false;  // for this time: the own kernels want less memory
   }
-  auto status =
-      plan.graph->execute(handle, addresses, workspace.defined() ? workspace.raw() : nullptr);
+  auto status = plan.graph->execute(handle, addresses, workspace);
   if (status.is_bad()) refuse(plan, layout, status.get_message());
   return status.is_good();
 }
@@ -130,7 +157,7 @@ bool asks_cudnn_attention(const AttentionGeometry& o, DType dtype, Device device
 bool cudnn_attention(const AttentionGeometry& o, const Tokens& y, const Tensor& sums,
                      const Tokens& q, const Tokens& k, const Tokens& v) {
   const Device device = y.data.device();
-  if (!asks_cudnn_attention(o, y.data.dtype(), device)) return false;
+  if (context().deterministic || !asks_cudnn_attention(o, y.data.dtype(), device)) return false;
   for (const Tokens* x : {&y, &q, &k, &v}) {
     if (!is_aligned(*x)) return false;
   }
@@ -152,32 +179,19 @@ bool cudnn_attention_backward(const AttentionGeometry& o, const Tokens* dq, cons
   for (const Tokens* x : {dq, dk, dv, &dy, &y, &q, &k, &v}) {
     if (x != nullptr && !is_aligned(*x)) return false;
   }
-  // Of gradients that nobody wants: somewhere to write to.
-  const std::int64_t row = o.heads * o.width;
-  Tensor rest[3];
-  std::int64_t rows[3];
-  void* places[3];
-  const Tokens* const wanted[3] = {dq, dk, dv};
-  for (int i = 0; i < 3; ++i) {
-    if (wanted[i] != nullptr) {
-      rows[i] = wanted[i]->row;
-      places[i] = address(*wanted[i]);
-      continue;
-    }
-    rest[i] = Tensor::empty({o.batch, i == 0 ? o.queries : o.keys, row}, dtype, device);
-    rows[i] = row;
-    places[i] = rest[i].raw();
-  }
-  return run_plan({o, dtype, q.row, k.row, v.row, y.row, dy.row, rows[0], rows[1], rows[2]}, device,
-                  {{at_q, address(q)},
-                   {at_k, address(k)},
-                   {at_v, address(v)},
-                   {at_y, address(y)},
-                   {at_sums, sums.raw()},
-                   {at_dy, address(dy)},
-                   {at_dq, places[0]},
-                   {at_dk, places[1]},
-                   {at_dv, places[2]}});
+  const auto row_of = [&](const Tokens* x) { return x != nullptr ? x->row : o.heads * o.width; };
+  const auto place_of = [](const Tokens* x) { return x != nullptr ? address(*x) : nullptr; };
+  return run_plan(
+      {o, dtype, q.row, k.row, v.row, y.row, dy.row, row_of(dq), row_of(dk), row_of(dv)}, device,
+      {{at_q, address(q)},
+       {at_k, address(k)},
+       {at_v, address(v)},
+       {at_y, address(y)},
+       {at_sums, sums.raw()},
+       {at_dy, address(dy)},
+       {at_dq, place_of(dq)},
+       {at_dk, place_of(dk)},
+       {at_dv, place_of(dv)}});
 }
 
 #else

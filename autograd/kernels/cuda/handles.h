@@ -25,7 +25,8 @@ inline std::string_view name_of_call(std::string_view text) {
   return text.substr(0, text.find('('));
 }
 
-// This thread's handle for the device. REQUIRES: the device is the thread's current one.
+// This thread's handle for the device, or pointer to what it keeps for it. REQUIRES: the device is
+// the thread's current one, where create() asks for that.
 template <class Handle, Handle (*create)()>
 Handle handle_on(Device device) {
   struct Pool {
@@ -58,7 +59,8 @@ Handle handle_on(Device device) {
 }
 
 // What was chosen for a geometry, by all the numbers that the choice depends on. Where sizes keep
-// changing it starts anew now and then. Thread safety: none; it is a thread's own.
+// changing it starts anew now and then, but for plans that have stays() and say so. Thread safety:
+// none; it is a thread's own.
 template <std::size_t numbers, class Plan>
 class PlanCache {
  public:
@@ -70,7 +72,7 @@ class PlanCache {
   Plan& get(const Key& key, Make&& make) {
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
-    if (plans_.size() >= most) plans_.clear();
+    if (plans_.size() >= most) make_room();
     const auto made = plans_.try_emplace(key).first;
     try {
       make(made->second);
@@ -83,6 +85,12 @@ class PlanCache {
 
  private:
   static constexpr std::size_t most = 4096;
+  void make_room() {
+    std::erase_if(plans_, [](const auto& each) {
+      if constexpr (requires { each.second.stays(); }) return !each.second.stays();
+      return true;
+    });
+  }
   struct Hash {
     std::size_t operator()(const Key& key) const {
       std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, a number at a time

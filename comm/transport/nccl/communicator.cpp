@@ -118,11 +118,32 @@ std::shared_ptr<Communicator> Communicator::made(const std::string& what, Device
 }
 
 std::shared_ptr<Communicator> Communicator::split(int colour, int key, const Hopeless& hopeless) {
-  return made("ncclCommSplit", device_, options_, deadline_, hopeless,
-              [=, self = shared_from_this()](ncclComm_t* handle, ncclConfig_t* config) {
-                const std::lock_guard guard(self->calls_);
-                return ncclCommSplit(self->usable(), colour, key, handle, config);
-              });
+  try {
+    return made("ncclCommSplit", device_, options_, deadline_, hopeless,
+                [=, self = shared_from_this()](ncclComm_t* handle, ncclConfig_t* config) {
+                  const std::lock_guard guard(self->calls_);
+                  return ncclCommSplit(self->usable(), colour, key, handle, config);
+                });
+  } catch (const Error&) {
+    abort();  // it may still be at it, and would let no other call be made
+    throw;
+  }
+}
+
+// A call of this communicator's. Whoever gives it up ends it: nobody else would, and it lets no
+// other be made.
+void Communicator::wait_for(const Aside& aside, std::string_view what, const Hopeless& hopeless) {
+  const auto hopeless_here = [&] {
+    try {
+      hopeless();
+    } catch (...) {
+      abort();
+      throw;
+    }
+  };
+  if (aside.wait(deadline_, hopeless_here)) return;
+  abort();
+  fail(not_ended(what, device_, deadline_));
 }
 
 Communicator::~Communicator() {

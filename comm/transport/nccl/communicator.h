@@ -17,6 +17,7 @@
 
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -75,7 +76,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   class Lent {
    public:
     void free(void* data);
-    void end();  // the communicator is no more
+    bool has(void* data);        // waits to be freed
+    void forgotten(void* data);  // the communicator knows no more of this
+    void end();                  // the communicator is no more
 
    private:
     std::mutex mutex_;
@@ -86,6 +89,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     void* handle = nullptr;  // of ncclCommRegister
     ncclWindow_t window = nullptr;
     explicit operator bool() const { return handle != nullptr || window != nullptr; }
+  };
+  struct Window {
+    void* data;
+    ncclWindow_t window;
   };
   struct Range {
     std::size_t bytes;
@@ -101,8 +108,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Known make_registered(void* data, std::size_t bytes);
   Known make_known(void* data, std::size_t bytes, const EveryRank& every, const Hopeless& hopeless);
   bool forget(const void* data, const Known& known);
+  void forget_released(const EveryRank& every, const Hopeless& hopeless);
+  void wait_for(const Aside& aside, std::string_view what, const Hopeless& hopeless);
 
-  bool captured_ = false;
+  std::atomic<bool> captured_{false};
   const Device device_;
   const NcclOptions options_;
   const std::chrono::milliseconds deadline_;
@@ -111,6 +120,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   ncclComm_t handle_ = nullptr;  // null once aborted
   std::map<const std::byte*, Range> ranges_;
   std::uint64_t next_range_ = 1;
+  std::vector<Window> windows_;  // in the order of their making; alike on all ranks
   std::shared_ptr<Lent> lent_;
 };
 

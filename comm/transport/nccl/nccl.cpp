@@ -35,6 +35,7 @@ std::unique_ptr<NcclTransport> NcclTransport::create(Rendezvous& ranks, Device d
   ncclUniqueId id = {};
   nccl::Peer mine = nccl::this_peer(device);
   mine.options = nccl::describe(options);
+  if (mine.problem.empty()) mine.problem = nccl::too_old(mine.version, options);
   if (ranks.rank() == 0) {
     const ncclResult_t result = ncclGetUniqueId(&id);
     if (result != ncclSuccess)
@@ -86,13 +87,13 @@ std::unique_ptr<Transport> NcclTransport::subset(const std::vector<int>& ranks, 
                                          static_cast<int>(ranks.size()), device_);
 }
 
-// NCCL connects ranks by algorithm, which it chooses by size; and buffers that it knows one by one.
+// NCCL connects ranks by algorithm, which it chooses by size, at bounds of its own; and buffers
+// that it knows one by one. Messages it connects by peer.
 NcclTransport::Kind NcclTransport::kind_of(const NativeCall& call) const {
-  const auto count = static_cast<std::uint64_t>(call.counts.front());
   Kind kind{.what = static_cast<int>(call.what),
             .type = static_cast<int>(call.dtype),
             .op = static_cast<int>(call.op),
-            .magnitude = static_cast<int>(std::bit_width(count))};
+            .size = static_cast<std::uint64_t>(call.counts.front())};
   if (const auto in = communicator_->place(call.in)) std::tie(kind.in, kind.in_at) = *in;
   if (const auto out = communicator_->place(call.out)) std::tie(kind.out, kind.out_at) = *out;
   return kind;
@@ -101,14 +102,15 @@ NcclTransport::Kind NcclTransport::kind_of(const NativeCall& call) const {
 NcclTransport::Kind NcclTransport::kind_of(const Message& message) const {
   Kind kind{.what = message.direction == Direction::send ? -1 : -2,
             .peer = message.peer,
-            .magnitude = static_cast<int>(std::bit_width(message.bytes))};
+            .size = static_cast<std::uint64_t>(std::bit_width(message.bytes))};
   if (const auto in = communicator_->place(message.data)) std::tie(kind.in, kind.in_at) = *in;
   return kind;
 }
 
 // What may wait for ranks that have not come to theirs does so aside: who holds the engine's lock
 // has operations of the CPU to go on with, for which those ranks may be waiting. A capture knows
-// its own thread alone; its calls were made before, uncaptured.
+// its own thread alone: a call that was not made before, uncaptured, waits in it, and the watchdog
+// looks after that.
 Ticket NcclTransport::put(const std::vector<Kind>& kinds, std::string_view what,
                           const Communicator::Call& call) {
   PEAL_CHECK(!first_, "[nccl] ", what, " is posted before what came before it is in the queue");

@@ -70,7 +70,8 @@ class NcclTransport : public Transport,
 
   // What makes NCCL connect ranks, or buffers, in a first call: that one may wait for the others.
   struct Kind {
-    int what = 0, peer = 0, type = 0, op = 0, magnitude = 0;
+    int what = 0, peer = 0, type = 0, op = 0;
+    std::uint64_t size = 0;  // elements; of a message the bits of its bytes
     std::uint64_t in = 0, in_at = 0, out = 0, out_at = 0;  // in memory that NCCL knows
     auto operator<=>(const Kind&) const = default;
   };

@@ -101,6 +101,15 @@ std::string version_warning(int library, int header) {
                 "libnccl.so.2 is found (ldd, LD_LIBRARY_PATH)");
 }
 
+std::string too_old(int library, const NcclOptions& options) {
+  const bool zero = options.cta_policy == CtaPolicy::zero;
+  const int needed = zero ? 22800 : 22700;
+  if (library >= needed) return "";
+  return concat("the library is NCCL ", version_name(library), ", expected ", version_name(needed),
+                " at least, which has ", zero ? "CtaPolicy::zero" : "the windows that peal calls",
+                ": see which libnccl.so.2 is found (ldd, LD_LIBRARY_PATH)");
+}
+
 std::string describe(const NcclOptions& options) {
   const auto text = [](const auto& value) {
     return value ? concat(static_cast<int>(*value)) : std::string("NCCL's");

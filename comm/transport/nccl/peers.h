@@ -35,6 +35,8 @@ std::string version_name(int version);
 // Empty, or a warning that names both: a library that is older than the header that peal was built
 // with.
 std::string version_warning(int library, int header);
+// Empty, or why that library has not what peal calls, or what the options ask for.
+std::string too_old(int library, const NcclOptions& options);
 // In words, for ranks to compare.
 std::string describe(const NcclOptions& options);
 // What keeps these ranks, together, from NCCL: a rank's problem, or versions or options that

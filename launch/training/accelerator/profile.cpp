@@ -27,7 +27,12 @@ Profile::~Profile() {
 }
 
 void Profile::stop() {
-  if (!std::exchange(runs_, false)) return;
+  if (!runs_) return;
+  // Who stops it later would set this one's trace to run again.
+  PEAL_CHECK(context().trace == trace_, "[accelerator] profile: rank ", rank_,
+             ": expected to stop the one that was made last in this thread, got one within which "
+             "another runs; stop that one first");
+  runs_ = false;
   context().trace = std::move(outside_);
   if (options_.output_trace_dir.empty()) return;
   std::error_code code;

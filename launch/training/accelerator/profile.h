@@ -7,8 +7,10 @@
 //     ...
 //     profile.step();
 //   }
-//   profile.stop();                       // writes profiles/profile_0.json, for ui.perfetto.dev
-//   accelerator.print(profile.table());   // ms a step, beside what they could take
+//   profile.stop();                // writes profiles/profile_0.json, for ui.perfetto.dev
+//   if (accelerator.is_main_process()) {
+//     accelerator.print(profile.table());   // ms a step, beside what they could take
+//   }
 //
 // The numbers are those of autograd/profile.h. Thread safety: the rank's thread, whose ops it
 // times.
@@ -32,19 +34,20 @@ class Profile {
  public:
   // Accelerator::profile() makes it.
   Profile(int rank, Device device, ProfileOptions options);
-  // As stop(), but that a file cannot be written is a warning.
+  // As stop(), but that its errors are warnings.
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
 
   // A step is over: table() has times of one.
   void step() { ++steps_; }
-  // Times no more. Error where the file cannot be written; only the first call does anything.
+  // Times no more. Errors: one that was made after it in this thread still runs, and then so does
+  // this one; the file cannot be written. Only the first that stops it does anything.
   void stop();
   // Times by op, the largest first (PyTorch: key_averages()).
   const Trace& trace() const { return *trace_; }
   // The report of autograd/profile.h, of a step; measures what the machine can do, which takes a
-  // moment.
+  // moment, and is less than it can where several ranks of it measure at once.
   std::string table() const;
 
  private:

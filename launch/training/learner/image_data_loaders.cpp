@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
 #include <peal/data/images/random_transforms.h>
 #include <peal/data/subset.h>
@@ -23,23 +24,38 @@ data::ImageFilesRef transformed_images(const data::ImageFilesRef& images, const 
       training ? Compose(data::RandomResizedCrop(of.size), data::RandomHorizontalFlip())
                : Compose(data::Resize(of.size), data::CenterCrop(of.size));
   const auto& given = training ? of.item_tfms : of.valid_tfms;
-  return images->with({.transform = given.value_or(usual), .normalisation = of.normalisation});
-}
-
-// "dog 1200" for each class, a line each.
-std::string classes_in(const data::ImageFiles& images) {
-  std::map<std::int64_t, std::int64_t> counts;
-  for (std::int64_t k = 0; k < images.size(); ++k) ++counts[images.item(k).label];
-  std::string all;
-  for (const auto& [label, count] : counts) {
-    all += concat("class ", images.classes().at(static_cast<std::size_t>(label)), " of ", count,
-                  " images\n");
-  }
-  return all;
+  data::ImageOptions made = images->options();  // whose limits stay
+  made.transform = given.value_or(usual);
+  made.normalisation = of.normalisation;
+  return images->with(std::move(made));
 }
 
 std::string name_of_file(const data::ImageFiles& images, std::int64_t k) {
   return fs::path(images.item(k).path).filename().string();
+}
+
+// Below the set's folder, which hosts may have elsewhere; of others their names.
+std::string place_in_set(const data::ImageFiles& images, std::int64_t k) {
+  const fs::path inside = fs::path(images.item(k).path).lexically_relative(images.name());
+  const bool is_below = !inside.empty() && *inside.begin() != ".." && inside != ".";
+  return is_below ? inside.string() : name_of_file(images, k);
+}
+
+// What ranks compare: each class with its number of images, a line each, and which they are.
+std::string outline_of(const data::ImageFiles& images) {
+  std::vector<std::int64_t> counts(images.classes().size());
+  std::string places;
+  for (std::int64_t k = 0; k < images.size(); ++k) {
+    const std::int64_t label = images.item(k).label;
+    ++counts.at(static_cast<std::size_t>(label));
+    places += concat(place_in_set(images, k), '\n', label, '\n');
+  }
+  std::string all;
+  for (std::size_t c = 0; c < counts.size(); ++c) {
+    all += concat("class ", images.classes()[c], " of ", counts[c], " images\n");
+  }
+  const auto [first, second] = comm::digest(places);
+  return all + concat("names and classes of digest ", first, ' ', second, '\n');
 }
 
 }  // namespace
@@ -47,13 +63,16 @@ std::string name_of_file(const data::ImageFiles& images, std::int64_t k) {
 ImageDataLoaders::Sets ImageDataLoaders::alike(const Job& job, const std::function<Sets()>& find) {
   Sets found;
   std::string wrong;
-  try {
-    found = find();
-  } catch (const std::exception& error) {
-    wrong = error.what();
+  {
+    const auto busy = job.group().busy("finds images");
+    try {
+      found = find();
+    } catch (...) {
+      wrong = words_of_failure();
+    }
   }
   comm::agree_unless(job.group(), "[launch] ImageDataLoaders: the set", found.outline, wrong,
-                     "every rank is to see the same files");
+                     "every rank is to see the same files and to have the same options");
   return found;
 }
 
@@ -65,23 +84,27 @@ ImageDataLoaders::Sets ImageDataLoaders::split(const data::ImageFilesRef& images
   const auto part = [&](std::size_t k) {
     return std::make_shared<data::Subset>(transformed_images(images, options, k == 0), parts[k]);
   };
-  return {part(0), parts[1].empty() ? nullptr : part(1), images->classes(), classes_in(*images)};
+  // Which images judge is a function of how many, and of the seed.
+  return {part(0), parts[1].empty() ? nullptr : part(1), images->classes(),
+          outline_of(*images) +
+              concat("validation of ", parts[1].size(), " images by seed ", options.seed, '\n')};
 }
 
 ImageDataLoaders ImageDataLoaders::from_folder(const Job& job, const fs::path& path,
                                                const Options& options) {
+  const data::ImageOptions limits{.max_pixels = options.max_pixels, .max_bytes = options.max_bytes};
   const auto open = [&](const std::string& part, const std::vector<std::string>& classes) {
-    return fs::is_directory(path) ? data::image_folder(path / part, {}, classes)
-                                  : data::image_archive(path, part, {}, classes);
+    return fs::is_directory(path) ? data::image_folder(path / part, limits, classes)
+                                  : data::image_archive(path, part, limits, classes);
   };
   Sets sets = alike(job, [&]() -> Sets {
     if (options.valid_pct) return split(open("", options.vocab), options);
     const auto learnt = open(options.train, options.vocab);
     const auto judged = open(options.valid, learnt->classes());
     return {transformed_images(learnt, options, true), transformed_images(judged, options, false),
-            learnt->classes(), classes_in(*learnt) + "validation\n" + classes_in(*judged)};
+            learnt->classes(), outline_of(*learnt) + "validation\n" + outline_of(*judged)};
   });
-  return {job, std::move(sets), options.loaders};
+  return {job, std::move(sets), options};
 }
 
 ImageDataLoaders::Sets ImageDataLoaders::labelled(const data::ImageFilesRef& images,
@@ -107,14 +130,14 @@ ImageDataLoaders::Sets ImageDataLoaders::labelled(const data::ImageFilesRef& ima
     items.push_back(std::move(item));
   }
   return split(std::make_shared<data::ImageFiles>(images->name(), std::move(items),
-                                                  std::move(vocab), data::ImageOptions{}),
+                                                  std::move(vocab), images->options()),
                options);
 }
 
 ImageDataLoaders ImageDataLoaders::from_lists(const Job& job, const data::ImageFilesRef& images,
                                               const std::vector<std::string>& labels,
                                               const Options& options) {
-  return {job, alike(job, [&] { return labelled(images, labels, options); }), options.loaders};
+  return {job, alike(job, [&] { return labelled(images, labels, options); }), options};
 }
 
 ImageDataLoaders ImageDataLoaders::from_name_func(
@@ -128,7 +151,7 @@ ImageDataLoaders ImageDataLoaders::from_name_func(
     }
     return labelled(images, labels, options);
   });
-  return {job, std::move(sets), options.loaders};
+  return {job, std::move(sets), options};
 }
 
 ImageDataLoaders ImageDataLoaders::from_name_re(const Job& job, const data::ImageFilesRef& images,
@@ -138,11 +161,17 @@ ImageDataLoaders ImageDataLoaders::from_name_re(const Job& job, const data::Imag
                       const std::string& name) mutable -> std::string {
     if (!expression) expression.emplace(pattern);  // here, where its error is everybody's
     std::smatch found;
-    PEAL_CHECK(std::regex_search(name, found, *expression) && found.size() > 1, name,
-               " has no first group of '", pattern, "'");
+    PEAL_CHECK(std::regex_search(name, found, *expression) && found.size() > 1 && found[1].matched,
+               name, " has no first group of '", pattern, "'");
     return found[1].str();
   };
   return from_name_func(job, images, label_of, options);
+}
+
+std::unique_ptr<data::DataLoader> ImageDataLoaders::test_dl(
+    const data::ImageFilesRef& images) const {
+  PEAL_CHECK(images, "[launch] ImageDataLoaders: there are no images; give data::image_files()");
+  return test_dl(data::DatasetRef(transformed_images(images, options_, false)));
 }
 
 }  // namespace peal::launch

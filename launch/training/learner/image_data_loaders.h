@@ -10,8 +10,8 @@
 //   auto learner = launch::vision_learner(job, dls, net, {.tell = print});
 //
 // Training images are cropped at random and flipped, others cut out of the middle, unless
-// transforms are given. Collective: ranks find the same images, or all get an Error. Thread safety:
-// the rank's thread.
+// transforms are given. Collective: ranks find the same images (names, classes and which of them
+// judge are compared, not what is in files), or all get an Error. Thread safety: the rank's thread.
 #pragma once
 
 #include <peal/data/images/image_folder.h>
@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,6 +32,9 @@ namespace peal::launch {
 struct ImageDataLoadersOptions {
   // Of from_folder(): below its path.
   std::string train = "train", valid = "valid";
+  // Of from_folder() too: as of data::ImageOptions. Other images have limits of their own.
+  std::int64_t max_pixels = data::most_pixels;
+  std::uint64_t max_bytes = data::ImageOptions{}.max_bytes;
   // That share of all images, which `seed` chooses, is the validation. None: from_folder() has two
   // folders; of others it is 0.2.
   std::optional<double> valid_pct = {};
@@ -51,8 +55,8 @@ class ImageDataLoaders : public DataLoaders {
   // valid_pct with <class>/. Errors, on all ranks: as of image_folder().
   static ImageDataLoaders from_folder(const Job& job, const std::filesystem::path& path,
                                       const Options& options = {});
-  // Of these images, and the class of each. Errors, on all ranks: as many labels as images; an
-  // archive's images; a label that vocab has not.
+  // Of these images, and the class of each. Errors, on all ranks: not as many labels as images; an
+  // archive's images; a label that vocab has not, or a class that it has twice.
   static ImageDataLoaders from_lists(const Job& job, const data::ImageFilesRef& images,
                                      const std::vector<std::string>& labels,
                                      const Options& options = {});
@@ -62,12 +66,16 @@ class ImageDataLoaders : public DataLoaders {
       const std::function<std::string(const std::string& name)>& label_func,
       const Options& options = {});
   // It is the first group of the expression (ECMAScript), which is searched for in the name. Error,
-  // on all ranks: a name without it.
+  // on all ranks: a name without it, also where the rest of the expression is found.
   static ImageDataLoaders from_name_re(const Job& job, const data::ImageFilesRef& images,
                                        const std::string& pattern, const Options& options = {});
 
   // The classes, in the order of their numbers.
   const std::vector<std::string>& vocab() const { return vocab_; }
+  using DataLoaders::test_dl;
+  // Of other images, transformed and normalised as those of the validation, whatever was asked of
+  // them before.
+  std::unique_ptr<data::DataLoader> test_dl(const data::ImageFilesRef& images) const;
 
  private:
   struct Sets {
@@ -75,15 +83,17 @@ class ImageDataLoaders : public DataLoaders {
     std::vector<std::string> vocab;
     std::string outline;  // what ranks compare
   };
-  ImageDataLoaders(const Job& job, Sets sets, const DataLoadersOptions& options)
-      : DataLoaders(job, std::move(sets.training), std::move(sets.validation), options),
-        vocab_(std::move(sets.vocab)) {}
+  ImageDataLoaders(const Job& job, Sets sets, const Options& options)
+      : DataLoaders(job, std::move(sets.training), std::move(sets.validation), options.loaders),
+        vocab_(std::move(sets.vocab)),
+        options_(options) {}
   static Sets alike(const Job& job, const std::function<Sets()>& find);
   static Sets split(const data::ImageFilesRef& images, const Options& options);
   static Sets labelled(const data::ImageFilesRef& images, const std::vector<std::string>& labels,
                        const Options& options);
 
   std::vector<std::string> vocab_;
+  Options options_;
 };
 
 // Of the loaders' classes.

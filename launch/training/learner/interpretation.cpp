@@ -3,6 +3,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/draw/escaped.h>
 #include <peal/launch/training/learner/interpretation.h>
+#include <peal/nn/loss.h>
 
 #include <fmt/format.h>
 
@@ -79,6 +80,13 @@ struct ClassFigures {
   std::int64_t support = 0;
 };
 
+// What counts as no class; -1, as all below 0 do, where the loss is not known.
+std::int64_t ignored_by(const Loop::LossFunction& loss) {
+  if (const auto* known = loss.target<nn::CrossEntropyLoss>()) return known->ignore_index;
+  if (const auto* known = loss.target<nn::NLLLoss>()) return known->ignore_index;
+  return -1;
+}
+
 double ratio(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 
 }  // namespace
@@ -105,11 +113,13 @@ std::vector<Interpretation::Loss> Interpretation::top_losses(std::int64_t k, boo
 
 ClassificationInterpretation ClassificationInterpretation::from_learner(Learner& learner,
                                                                         data::DataLoader* loader) {
-  return {Interpretation::from_learner(learner, loader), learner.classes()};
+  return {Interpretation::from_learner(learner, loader), learner.classes(),
+          ignored_by(learner.loss_function)};
 }
 
 ClassificationInterpretation::ClassificationInterpretation(Interpretation all,
-                                                           std::vector<std::string> vocab)
+                                                           std::vector<std::string> vocab,
+                                                           std::int64_t ignored)
     : Interpretation(std::move(all)), vocab_(std::move(vocab)) {
   const Tensor &decoded = found().decoded, &targets = found().targets;
   PEAL_CHECK(decoded.dtype() == DType::i64 && decoded.shape() == targets.shape() &&
@@ -127,7 +137,7 @@ ClassificationInterpretation::ClassificationInterpretation(Interpretation all,
              actual = targets.to_vector<std::int64_t>();
   const auto classes = std::ssize(vocab_);
   for (std::size_t k = 0; k < actual.size(); ++k) {
-    if (actual[k] < 0) continue;  // which is ignored
+    if (actual[k] < 0 || actual[k] == ignored) continue;
     PEAL_CHECK(actual[k] < classes && predicted[k] < classes, interpretation_name, "of ", classes,
                " classes there is one of number ", std::max(actual[k], predicted[k]));
     ++counts_[static_cast<std::size_t>(actual[k] * classes + predicted[k])];

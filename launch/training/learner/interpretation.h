@@ -49,8 +49,9 @@ class Interpretation {
 
 class ClassificationInterpretation : public Interpretation {
  public:
-  // Where the learner's classes have no names these are their numbers. Errors also: a loss whose
-  // outputs are no classes (outputs.h).
+  // Where the learner's classes have no names these are their numbers. What the loss ignores
+  // (ignore_index), and a class below 0, is not counted. Errors also: a loss whose outputs are no
+  // classes (outputs.h).
   static ClassificationInterpretation from_learner(Learner& learner,
                                                    data::DataLoader* loader = nullptr);
 
@@ -74,7 +75,8 @@ class ClassificationInterpretation : public Interpretation {
   std::string classification_report() const;
 
  private:
-  ClassificationInterpretation(Interpretation all, std::vector<std::string> vocab);
+  ClassificationInterpretation(Interpretation all, std::vector<std::string> vocab,
+                               std::int64_t ignored);
 
   std::vector<std::string> vocab_;
   std::vector<std::int64_t> counts_;  // row by row

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,8 +37,8 @@ class TabularDataLoaders : public DataLoaders {
  public:
   using Options = TabularDataLoadersOptions;
 
-  // Errors, on all ranks: as of read_table(), statistics_of() and encoded(); rows that there are
-  // not, or that are all of the validation.
+  // Errors, on all ranks: as of read_table(), statistics_of() and encoded(); a table without rows;
+  // rows of the validation that there are not, that come twice, or that are all.
   static TabularDataLoaders from_csv(const Job& job, const std::filesystem::path& path,
                                      const data::TableColumns& columns,
                                      const Options& options = {});
@@ -57,6 +58,7 @@ class TabularDataLoaders : public DataLoaders {
   struct Sets {
     data::DatasetRef training, validation;
     data::TableStatistics statistics;
+    std::string outline;  // what ranks compare
   };
   TabularDataLoaders(const Job& job, Sets sets, const DataLoadersOptions& options)
       : DataLoaders(job, std::move(sets.training), std::move(sets.validation), options),

@@ -26,8 +26,9 @@ Tensor without_bytes(std::int64_t count, DType dtype, Device device, std::string
 
 std::string where_to_read(const std::string& names, bool mixed) {
   return concat("[fsdp] ", names,
-                " are sharded, and not gathered here: call the model through its ",
-                "wrapper (a hook that reads them comes behind the wrapper's), take or load the ",
+                " are sharded, and not gathered here: call the model through its wrapper, and its ",
+                "parts as `fc(x)`, not `fc.forward(x)` (a hook that reads them comes behind the "
+                "wrapper's), take or load the ",
                 "wrapper's state_dict(), or read them within summon_full_parameters(); an ",
                 "optimizer is to have the wrapper's local_parameters()",
                 mixed ? "; with param_dtype a forward and its backward are both within "

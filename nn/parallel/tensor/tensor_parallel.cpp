@@ -3,15 +3,18 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/comm/group/agree.h>
+#include <peal/nn/named_places.h>
 #include <peal/nn/parallel/any_rank.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/planning.h>
-#include <peal/nn/parallel/tensor/regions.h>
+#include <peal/nn/parallel/tensor/sequence_hooks.h>
 #include <peal/nn/parallel/tensor/tensor_parallel.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <typeinfo>
 #include <unordered_map>
 
@@ -25,14 +28,6 @@ struct ModulePlace {
   Module module;
   const ParallelStyle* style = nullptr;  // null: stays
 };
-
-// All places, also of a module that has several.
-void places_below(const Module& parent, const std::string& prefix, std::vector<ModulePlace>& all) {
-  for (auto& [name, child] : parent.named_children()) {
-    all.push_back({prefix + name, child});
-    places_below(child, prefix + name + ".", all);
-  }
-}
 
 // Name by name; `*` is any one.
 bool matches(std::string_view pattern, std::string_view path) {
@@ -67,7 +62,7 @@ bool replaced(ModulePlace& place) {
 class Surgery {
  public:
   Surgery(const Module& module, int world, const TensorParallelPlan& plan) : world_(world) {
-    places_below(module, "", places_);
+    for (auto& [path, child] : named_places(module)) places_.push_back({path, child});
     for (const auto& [pattern, style] : plan) give(pattern, style);
     for (const ModulePlace& place : places_) check_below(place);
     for (ModulePlace& place : places_) check(place);
@@ -193,6 +188,7 @@ class Surgery {
   }
 
   Module made(ModulePlace& place, const comm::ProcessGroup& group);
+  Module made_of_equal(ModulePlace& place, const comm::ProcessGroup& group);
   NamedTensors whole_of(const ModulePlace& place) const;
 
   int world_;
@@ -229,63 +225,6 @@ Module Surgery::made(ModulePlace& place, const comm::ProcessGroup& group) {
                                       place.path, part(linear.weight));
 }
 
-// The gradients of the module's own parameters, each of a part of the sequence, add up over ranks.
-// Looked at now, as another tensor may stand for a parameter in each forward (DDP's
-// mixed_precision), and before each, as one that was converted or thawed has another slot.
-void add_up_gradients(Module& module, const comm::ProcessGroup& group, const std::string& path) {
-  if (group.world() == 1) return;
-  struct Seen {
-    std::weak_ptr<GradSlot> slot;
-    std::uint64_t hook;
-    std::weak_ptr<void> there;  // while a slot has the hook, this one or one that took it along
-  };
-  using Slots = std::unordered_map<std::string, std::vector<Seen>>;
-  const auto look = [group, path, slots = std::make_shared<Slots>()](Module& here) {
-    for (const auto& [name, parameter] : here.named_parameters()) {
-      if (!parameter.requires_grad()) continue;  // frozen: it is seen once it is thawed
-      const std::shared_ptr<GradSlot>& slot = parameter.body().slot;
-      std::vector<Seen>& seen = (*slots)[name];
-      const std::string whose = concat(path, ".", name);
-      if (!slot) {
-        const bool leaf_adds_up = std::any_of(
-            seen.begin(), seen.end(), [](const Seen& each) { return !each.there.expired(); });
-        PEAL_CHECK(leaf_adds_up, tp, whose,
-                   ": another tensor stands for it in this forward, and the ranks' gradients of it "
-                   "would not add up; convert and thaw the model before parallelize_module(), or "
-                   "run it once by itself afterwards");
-        continue;
-      }
-      if (std::any_of(seen.begin(), seen.end(),
-                      [&](const Seen& each) { return each.slot.lock() == slot; })) {
-        continue;
-      }
-      for (const Seen& each : seen) parameter.remove_hook(each.hook);  // one that was taken along
-      std::erase_if(seen, [](const Seen& each) { return each.there.expired(); });
-      const std::shared_ptr<void> there = std::make_shared<char>();
-      const std::uint64_t hook = parameter.register_hook([group, whose, there](const Tensor& g) {
-        return reduce_from_tensor_parallel_region(g, group, whose);
-      });
-      seen.push_back({slot, hook, there});
-    }
-  };
-  look(module);
-  module.register_forward_pre_hook([look](Module& here, const Tensors&) -> Module::Replaced {
-    look(here);
-    return std::nullopt;
-  });
-}
-
-void cut_output(Module& module, const comm::ProcessGroup& group, int dim, const std::string& path) {
-  module.register_forward_hook(
-      [group, dim, path](Module&, const Tensors&, const Tensors& outputs) -> Module::Replaced {
-        Tensors cut;
-        for (const Tensor& each : outputs) {
-          cut.push_back(scatter_to_tensor_parallel_region(each, group, dim, path));
-        }
-        return cut;
-      });
-}
-
 // What the layer has of what is cut, and no layer before it had.
 NamedTensors Surgery::whole_of(const ModulePlace& place) const {
   NamedTensors list;
@@ -297,6 +236,29 @@ NamedTensors Surgery::whole_of(const ModulePlace& place) const {
   return list;
 }
 
+// Where values are made a layer at a time. The whole of what was empty goes with its layer, and not
+// only when the model is let go: each rank has its part, and nobody can have read the rest.
+Module Surgery::made_of_equal(ModulePlace& place, const comm::ProcessGroup& group) {
+  const NamedTensors whole = whole_of(place);
+  std::vector<Tensor> was_empty;
+  for (const auto& [name, tensor] : whole) {
+    if (is_deferred(tensor)) was_empty.push_back(tensor);
+  }
+  make_equal(group, whole);
+  std::optional<Module> now;
+  try {
+    now = made(place, group);
+  } catch (const std::exception& error) {
+    if (group.world() == 1) throw;
+    group.check();  // where another was first, its words are everybody's
+    fail_everywhere(group, concat(place.path, " cannot be cut: ", error.what()), "tp");
+  }
+  for (const Tensor& tensor : was_empty) {
+    if (tensor.storage()->owned()) tensor.storage()->drop();
+  }
+  return *std::move(now);
+}
+
 void Surgery::operate(Module& module, const comm::ProcessGroup& group, bool by_layer) {
   std::vector<std::pair<Module, Module>> done;  // a module of several places is one in all of them
   for (ModulePlace& place : places_) {
@@ -306,13 +268,9 @@ void Surgery::operate(Module& module, const comm::ProcessGroup& group, bool by_l
     });
     const bool again = same != done.end();
     if (replaced(place)) {
-      const NamedTensors whole = by_layer && !again ? whole_of(place) : NamedTensors();
-      if (by_layer && !again) make_equal(group, whole);
-      Module now = again ? same->second : made(place, group);
-      // Each rank has its part, and the whole is not waited for until the model is let go.
-      for (const auto& [name, tensor] : whole) {
-        if (tensor.storage()->owned()) tensor.storage()->drop();
-      }
+      Module now = again      ? same->second
+                   : by_layer ? made_of_equal(place, group)
+                              : made(place, group);
       if (!again) done.emplace_back(place.module, now);
       module.replace_child(place.path, std::move(now));
       continue;

@@ -25,7 +25,11 @@
 // ranks of the group train on the same batches: give samplers the "dp" place. A plan may be of one
 // block of the model, and the next call's of others: what is cut stays as it is. A model that was
 // made without memory for its parameters (nn/empty_weights.h) gets its values here, what is cut a
-// layer at a time: no rank has the whole.
+// layer at a time: no rank that came without them has the whole.
+//
+// What is whole stays the same as each rank computes the same bits of it, which is not checked. On
+// devices attention in f16 and bf16 does not (docs/decisions/0061): where a plan leaves it whole,
+// set context().deterministic on all ranks.
 //
 // Sequence parallelism (Korthikanti et al., 2022): between the regions of cut layers each rank has
 // a part of the sequence. ColwiseParallel and RowwiseParallel around such regions have

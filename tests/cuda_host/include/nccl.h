@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL on the host: the part of nccl.h that peal uses, with NCCL's names, values and semantics, for
 // ranks that are threads of one process, over the streams of cuda_runtime_api.h. libraries/nccl_*
-// implement it: communicators are blocking, and the first collective of each waits within its call
-// for those of the others, as NCCL's does that connects ranks; what NCCL would hang or corrupt
-// memory over (counts that differ between ranks) is an error. Thread safety: as NCCL's.
+// implement it: communicators are blocking, and the first collective of each, of small sizes and
+// of large ones, waits within its call for those of the others, as NCCL's does that connects ranks;
+// what NCCL would hang or corrupt memory over (counts that differ between ranks) is an error.
+// Thread safety: as NCCL's.
 #pragma once
 
 #include <cuda_runtime_api.h>

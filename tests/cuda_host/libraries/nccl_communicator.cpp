@@ -150,6 +150,22 @@ ncclResult_t settled(ncclComm* comm) {
   }
 }
 
+// As many as this rank, within their calls. False after an abort.
+bool all_make_windows(ncclComm* comm) {
+  while (true) {
+    {
+      const auto guard = lock();
+      if (!usable(comm)) return false;
+      const auto& members = comm->world->members;
+      const auto comes = [&](const ncclComm* each) {
+        return each->window_calls >= comm->window_calls;
+      };
+      if (std::all_of(members.begin(), members.end(), comes)) return true;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
 }  // namespace
 
 namespace cuda_host {
@@ -368,12 +384,17 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
   return ncclSuccess;
 }
 
-// What is refused is no window, and no error.
+// Ranks make windows together. What is refused is no window, and no error.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes,
                                     ncclWindow_t* window, int flags) {
-  const auto guard = lock();
   *window = nullptr;
-  if (!usable(comm) || flags != NCCL_WIN_COLL_SYMMETRIC) return ncclInvalidArgument;
+  {
+    const auto guard = lock();
+    if (!usable(comm) || flags != NCCL_WIN_COLL_SYMMETRIC) return ncclInvalidArgument;
+    ++comm->window_calls;
+  }
+  if (!all_make_windows(comm)) return ncclInternalError;
+  const auto guard = lock();
   if ((counts.with_windows >> comm->device & 1u) == 0) return ncclSuccess;
   void* handle = nullptr;
   const ncclResult_t result = ncclCommRegister(comm, data, bytes, &handle);

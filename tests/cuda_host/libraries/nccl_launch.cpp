@@ -57,17 +57,20 @@ namespace {
 using namespace cuda_host::nccl;
 using cuda_host::lock;
 
-// Ranks are connected by the first collective of all, which each waits for within its call. False
-// after an abort.
-bool connected(ncclComm* comm) {
+// Ranks are connected by the first collective of all, and once more by the first for which NCCL
+// chooses another algorithm, by size. Each waits for that within its call. False after an abort.
+bool connected(ncclComm* comm, std::size_t count) {
+  const std::size_t algorithm = count < 1500 ? 0 : 1;
   while (true) {
     {
       const auto guard = lock();
       if (comm == nullptr || comm->world == nullptr) return true;  // what it is, others say
       if (comm->aborted) return false;
-      comm->connects = true;
+      comm->connects[algorithm] = true;
       const auto& members = comm->world->members;
-      const auto comes = [](const ncclComm* each) { return each != nullptr && each->connects; };
+      const auto comes = [&](const ncclComm* each) {
+        return each != nullptr && each->connects[algorithm];
+      };
       if (std::all_of(members.begin(), members.end(), comes)) return true;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -92,7 +95,7 @@ Part& part_of(ncclComm* comm, cudaStream_t stream) {
 
 ncclResult_t collective(ncclComm* comm, cudaStream_t stream, Share share, std::size_t in_count,
                         std::size_t out_count) {
-  if (!connected(comm)) return ncclInternalError;
+  if (!connected(comm, share.count)) return ncclInternalError;
   const auto guard = lock();
   if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is gone");
   const std::size_t size = size_of(share.type);

@@ -73,7 +73,7 @@ struct ncclComm {
   std::shared_ptr<cuda_host::nccl::World> world{};  // null until it is known, for parts of a split
   int rank = 0, device = 0;
   bool aborted = false, finalized = false, destroyed = false;
-  bool connects = false;  // it has come to its first collective
+  bool connects[2] = {};  // it has come to its first collective of each algorithm
   ncclResult_t error = ncclSuccess;
   std::string text{};
   std::vector<std::shared_ptr<cuda_host::nccl::Part>> parts{};  // in streams
@@ -83,6 +83,7 @@ struct ncclComm {
   std::vector<std::optional<double>> factors{};     // premul_sum's; empty: destroyed
   std::map<const char*, std::size_t> registered{};  // buffers, with their bytes
   int windows = 0;                                  // among them
+  int window_calls = 0;
 };
 
 namespace cuda_host::nccl {

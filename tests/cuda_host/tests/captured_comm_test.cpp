@@ -325,6 +325,34 @@ TEST_CASE("a rank that fails ends the replays of others") {
   CHECK(contains(error, "on fire"));
 }
 
+TEST_CASE("a rank that fails ends a first call of others that waits within their capture") {
+  std::atomic<bool> captures{false};
+  std::string told;
+  const std::string error = error_of([&] {
+    on_devices(2, {}, true, [&](const ProcessGroup& group) {
+      const Device device = context().device;
+      const Tensor x = Tensor::zeros({8}, DType::f32, device);
+      Graph graph(device, 1);
+      graph.run([] {});  // the collective is not called before it is captured
+      if (group.rank() == 1) {
+        while (!captures) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 is in its call
+        throw std::runtime_error("disk of rank 1 is on fire");
+      }
+      told = error_of([&] {
+        graph.run([&] {
+          captures = true;
+          group.all_reduce(x).wait();
+        });
+      });
+    });
+  });
+  CAPTURE(told);
+  CHECK(contains(error, "on fire"));
+  CHECK(contains(told, "in a graph"));
+  CHECK(contains(told, "on fire"));
+}
+
 // The communicator ends in a thread of its own then, which may be late.
 TEST_CASE("memory for collectives outlives the communicator that a failure ends") {
   const std::string error = error_of([] {

@@ -2,8 +2,10 @@
 // How ranks come to NCCL together, or do not: communicators that one of them never makes, versions
 // that differ, memory that one of them cannot register; and calls that wait within NCCL for ranks
 // that are still at something else.
+#include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/nccl.h>
 #include <peal/comm/start/threads.h>
+#include <peal/comm/transport/nccl/communicator.h>
 #include <peal/comm/transport/nccl/peers.h>
 
 #include <doctest/doctest.h>
@@ -11,6 +13,7 @@
 
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -77,6 +80,17 @@ TEST_CASE("a rank that does not come to NCCL is named, and one that stays in its
   }
 }
 
+TEST_CASE("a rank whose wait in its start is hopeless leaves it, and nobody else is kept") {
+  ncclUniqueId id = {};
+  ncclGetUniqueId(&id);
+  const auto create = [&](int rank, const Hopeless& hopeless) {
+    return Communicator::create(id, rank, 2, {DeviceType::cuda, rank}, {}, std::chrono::seconds(60),
+                                hopeless);
+  };
+  CHECK(error_of([&] { create(0, [] { throw Error("rank 1 is gone"); }); }) == "rank 1 is gone");
+  CHECK(create(1, [] {}) != nullptr);  // the call that was given up goes on, and meets this one
+}
+
 TEST_CASE("ranks whose NCCL is of different versions are all told both") {
   cuda_host::nccl_version(1, 22703);
   const auto finally = afterwards([] { cuda_host::nccl_version(1, 0); });
@@ -93,6 +107,22 @@ TEST_CASE("ranks whose NCCL is of different versions are all told both") {
   CHECK(contains(older, "2.28.9"));
   CHECK(nccl::version_warning(22809, 22809).empty());
   CHECK(nccl::version_warning(22901, 22809).empty());
+}
+
+TEST_CASE("an NCCL without what peal calls is named to all ranks before it is called") {
+  cuda_host::nccl_version(1, 22602);
+  const auto finally = afterwards([] { cuda_host::nccl_version(1, 0); });
+  const auto errors =
+      told_on_two([](const ProcessGroup& group, Device device) { use_nccl(group, device); });
+  for (const std::string& error : errors) {
+    CAPTURE(error);
+    CHECK(contains(error, "rank 1: the library is NCCL 2.26.2, expected 2.27.0 at least"));
+  }
+  const NcclOptions zero{.cta_policy = CtaPolicy::zero};
+  CHECK(nccl::too_old(22703, {}).empty());
+  CHECK(
+      contains(nccl::too_old(22703, zero), "expected 2.28.0 at least, which has CtaPolicy::zero"));
+  CHECK(nccl::too_old(22809, zero).empty());
 }
 
 TEST_CASE("where the ranks' GPUs are") {
@@ -146,9 +176,89 @@ TEST_CASE("NCCL knows memory of all ranks or of none: windows, else registered, 
         CHECK(data.to_vector<float>() == std::vector<float>(100, 3));
         group.progress();  // lets go of what is over
       }
-      both(0, 0);
+      // Windows go together, at the next allocate() or at the group's end.
+      both(each.want_windows, each.want_windows);
     });
+    CHECK(cuda_host::nccl_window_count() == 0);
+    CHECK(cuda_host::nccl_registered() == 0);
   }
+}
+
+TEST_CASE("a window is forgotten by all ranks together, once none of them has it any more") {
+  cuda_host::nccl_windows(0b11);
+  const auto finally = afterwards([] { cuda_host::nccl_windows(0); });
+  run_ranks(2, [](const ProcessGroup& group) {
+    const OnDevice here(group.rank());
+    use_nccl(group, here.device);
+    const auto allocate = [&] { return group.allocate({100}, DType::f32, here.device); };
+    const auto windows = [&] {
+      group.barrier().wait();
+      const int found = cuda_host::nccl_window_count();
+      group.barrier().wait();
+      return found;
+    };
+    Tensor first = allocate();
+    if (group.rank() == 1) first = {};
+    const Tensor second = allocate();
+    CHECK(windows() == 4);  // rank 0 has the first one still
+    first = {};
+    CHECK(windows() == 4);
+    const Tensor third = allocate();
+    CHECK(windows() == 4);
+    for (const Tensor& data : {second, third}) {
+      data.copy_(full({100}, 1 + group.rank(), DType::f32, here.device));
+      group.all_reduce(data).synchronize();
+      CHECK(data.to_vector<float>() == std::vector<float>(100, 3));
+    }
+  });
+  CHECK(cuda_host::nccl_window_count() == 0);
+  CHECK(cuda_host::nccl_registered() == 0);
+}
+
+TEST_CASE("a window that a rank never makes is an error of who waits, and ends the communicator") {
+  cuda_host::nccl_windows(0b11);
+  const auto finally = afterwards([] { cuda_host::nccl_windows(0); });
+  std::string told, after;
+  std::atomic<bool> over{false};
+  static_cast<void>(error_of([&] {
+    run_ranks(2, soon, [&](const ProcessGroup& group) {
+      const OnDevice here(group.rank());
+      use_nccl(group, here.device);
+      if (group.rank() == 1) {  // has the memory, and makes no window
+        static_cast<void>(group.all_gather_object("yes"));
+        return peal::testing::wait_until([&] { return over || group.poisoned(); });
+      }
+      told = error_of([&] { group.allocate({100}, DType::f32, here.device); });
+      after = error_of([&] { group.all_reduce(Tensor::zeros({10})).synchronize(); });
+      over = true;
+    });
+  }));
+  CAPTURE(told);
+  CAPTURE(after);
+  CHECK(contains(told, "ncclCommWindowRegister on cuda:0 has not ended"));
+  CHECK(contains(after, "was aborted after a failure"));
+}
+
+TEST_CASE("a split that a rank never makes is given up, and ends the communicator") {
+  const auto splits = [](const Hopeless& hopeless) {
+    ncclUniqueId id = {};
+    ncclGetUniqueId(&id);
+    std::string told, after;
+    run_ranks(2, [&](const ProcessGroup& group) {
+      const OnDevice here(group.rank());
+      const auto whole = Communicator::create(id, group.rank(), 2, here.device, {},
+                                              std::chrono::milliseconds(500), [] {});
+      if (group.rank() == 0) {
+        told = error_of([&] { static_cast<void>(whole->split(0, 0, hopeless)); });
+        after = error_of([&] { whole->check(); });
+      }
+      group.barrier().wait();
+    });
+    CHECK(contains(after, "was aborted after a failure"));
+    return told;
+  };
+  CHECK(contains(splits([] {}), "ncclCommSplit on cuda:0 has not ended"));
+  CHECK(splits([] { throw Error("rank 1 is gone"); }) == "rank 1 is gone");
 }
 
 TEST_CASE("options reach NCCL's communicators, those of sub-groups too") {
@@ -183,16 +293,34 @@ TEST_CASE("options that differ between ranks are told to all") {
 TEST_CASE("what waits within NCCL for a rank does not keep that rank from what it waits for") {
   const auto errors = told_on_two([](const ProcessGroup& group, Device device) {
     use_nccl(group, device);
-    const Tensor data = Tensor::zeros({10}, DType::f32, device);
     const Tensor token = Tensor::zeros({4}, DType::f32, Device{});
-    if (group.rank() == 0) {
-      const Work first = group.all_reduce(data);  // rank 1 comes to its own after the message
-      group.send(token, 1).wait();
-      first.synchronize();
-    } else {
-      group.recv(token, 0).wait();
-      group.all_reduce(data).synchronize();
+    // Of two sizes between powers of two, for which NCCL has an algorithm each.
+    for (const std::int64_t count : {1100, 1900}) {
+      const Tensor data = Tensor::zeros({count}, DType::f32, device);
+      if (group.rank() == 0) {
+        const Work first = group.all_reduce(data);  // rank 1 comes to its own after the message
+        group.send(token, 1).wait();
+        first.synchronize();
+      } else {
+        group.recv(token, 0).wait();
+        group.all_reduce(data).synchronize();
+      }
     }
   });
   CHECK(errors == std::vector<std::string>(2, "nothing"));
+}
+
+TEST_CASE("a rank that fails ends a first call of another that waits for it aside") {
+  std::atomic<bool> waits{false};
+  const auto errors = told_on_two([&](const ProcessGroup& group, Device device) {
+    use_nccl(group, device);
+    if (group.rank() == 1) {
+      peal::testing::wait_until([&] { return waits || group.poisoned(); });
+      throw Error("disk of rank 1 is on fire");
+    }
+    const Work work = group.all_reduce(Tensor::zeros({10}, DType::f32, device));
+    waits = true;
+    work.synchronize();
+  });
+  for (const std::string& error : errors) CHECK(contains(error, "on fire"));
 }

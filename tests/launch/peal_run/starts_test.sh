@@ -62,7 +62,9 @@ ends 0 -n 3 --tag cat <input
 
 # Each its share of the cores.
 allowed() { awk '$1 == "Cpus_allowed_list:" {print $2}' "/proc/self/status"; }
-ends 0 -n 2 --bind-to none sh -c 'awk "\$1 == \"Cpus_allowed_list:\" {print \$2}" /proc/self/status >cpus.$RANK'
+ends 0 -n 2 --bind-to none sh -c 'awk "\$1 == \"Cpus_allowed_list:\" {print \$2}" /proc/self/status >cpus.$RANK
+  echo "$PEAL_BIND_TO" >bind.$RANK'
+[[ $(cat bind.0) == none && $(cat bind.1) == none ]] || failed 'ranks that are not to be bound are not told'
 [[ $(cat cpus.0) == "$(allowed)" && $(cat cpus.1) == "$(allowed)" ]] || failed 'bound, and was not to be'
 ends 0 -n 2 sh -c 'awk "\$1 == \"Cpus_allowed_list:\" {print \$2}" /proc/self/status >cpus.$RANK'
 [[ $(allowed) != *[,-]* || $(cat cpus.0) != "$(cat cpus.1)" || $(lscpu -p=core | grep -v '#' | sort -u | wc -l) -lt 2 ]] ||
