@@ -21,8 +21,8 @@ struct Tokens {
   std::int64_t row, at = 0;
 };
 
-// `sums` [B, heads, queries] in the type that scores are computed in, becomes the logarithms: to the
-// base of 2, for f16 and bf16 natural ones, as cuDNN's are (cudnn_attention.h).
+// `sums` [B, heads, queries] in the type that scores are computed in, becomes the logarithms: to
+// the base of 2, for f16 and bf16 natural ones, as cuDNN's are (cudnn_attention.h).
 void fused_attention(const AttentionGeometry& o, const Tokens& y, const Tensor& sums,
                      const Tokens& q, const Tokens& k, const Tokens& v);
 // Any of dq, dk and dv may be null.
