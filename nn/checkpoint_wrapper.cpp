@@ -61,7 +61,8 @@ void apply_activation_checkpointing(Module& model, const std::vector<std::string
     auto wrapper = std::find_if(wrappers.begin(), wrappers.end(),
                                 [&](const Module& each) { return each.same_as(module); });
     if (wrapper == wrappers.end()) {
-      wrapper = wrappers.insert(wrapper, checkpoint_wrapper(module, options));
+      const Module made = checkpoint_wrapper(module, options);  // with its class
+      wrapper = wrappers.insert(wrapper, made);
     }
     model.replace_child(path, *wrapper);
   }

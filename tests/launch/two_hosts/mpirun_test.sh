@@ -27,6 +27,7 @@ fi
 
 # shellcheck disable=SC2016
 begin() {
+  : >"$folder/0"  # what the job before has written is not this one's
   run sh -c 'exec "$0" die 50000000 2>"$1/rank.$OMPI_COMM_WORLD_RANK"' "$program" "$folder" &
   job=$!
   working
@@ -42,7 +43,6 @@ ip netns pids "${spaces[1]}" | xargs -r kill -KILL
 mend_cable
 # It asks for the other host as peal-mpirun says, here more often.
 export OMPI_MCA_oob_tcp_keepalive_time=1 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=3
-: >"$folder/0"
 PEAL_TIMEOUT=30 begin
 cut_cable
 status=0

@@ -59,6 +59,7 @@ for ((i = 0; i < 500; ++i)); do
   if [[ -n $(on 1 ss -Hltn 'sport = 2222') ]]; then break; fi
   sleep 0.02
 done
+: >"$folder/0"  # what the job before has written is not this one's
 # shellcheck disable=SC2016
 PEAL_TIMEOUT=4 run --grace 1 sh -c 'exec "$0" die 50000000 2>"$1/rank.$RANK"' "$program" "$folder" &
 job=$!

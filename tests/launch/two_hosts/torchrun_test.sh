@@ -17,6 +17,7 @@ start() {
   for ((rank = 0; rank < ${#hosts}; ++rank)); do
     host=${hosts:rank:1} before=${hosts:0:rank}
     before=${before//[!$host]/} all=${hosts//[!$host]/}
+    : >"$folder/$rank"  # what was written before is not this start's
     RANK=$rank WORLD_SIZE=${#hosts} LOCAL_RANK=${#before} LOCAL_WORLD_SIZE=${#all} MASTER_ADDR=10.78.0.1 MASTER_PORT=29500 \
       on "$host" timeout 60 "$program" "$@" >"$folder/$rank" 2>&1 &
     pids+=($!)
