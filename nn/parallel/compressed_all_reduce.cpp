@@ -99,14 +99,16 @@ comm::Work compressed_all_reduce(const comm::ProcessGroup& group, const Tensor& 
     return group.all_reduce(data, op, label);
   }
   // What travels says neither which, nor of what (its size is rounded up), and ranks that differ in
-  // that must not meet.
+  // that must not meet. A tag of the caller's says of what, and times are looked up by it.
   comm::Label told = label;
   if (op == comm::ReduceOp::sum) comm::mix(told.tag, 1);
-  comm::mix(told.tag, static_cast<std::uint64_t>(data.numel()));
-  comm::mix(told.tag, static_cast<std::uint64_t>(data.dtype()));
-  const std::string_view what = op == comm::ReduceOp::sum ? "compressed sum" : "compressed avg";
-  const std::string text =
-      concat(label.text.empty() ? what : label.text, " of ", data.numel(), " ", data.dtype());
+  std::string text(label.text);
+  if (label.tag == 0) {
+    comm::mix(told.tag, static_cast<std::uint64_t>(data.numel()));
+    comm::mix(told.tag, static_cast<std::uint64_t>(data.dtype()));
+    if (text.empty()) text = concat("compressed ", name(op));
+    text += concat(" of ", data.numel(), " ", data.dtype());
+  }
   told.text = text;
   return wire == DType::i8 ? reduce_in_int8(group, data.detach(), op, told)
                            : reduce_in_floats(group, data.detach(), wire, op, told);

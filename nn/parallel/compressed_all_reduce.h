@@ -25,7 +25,8 @@ namespace peal::nn {
 // ones beside large ones little is left (Dettmers, "8-bit approximations for parallelism in deep
 // learning", ICLR 2016). A block with a NaN or an infinity is NaN as a whole, so who looks for
 // overflows finds them. Errors: data that is not floating, another wire or reduction; and, as of
-// any collective, on all ranks where theirs are not equal.
+// any collective, on all ranks where theirs are not equal; a label with a tag of its own must have
+// another for data of another size or type, as DDP's buckets have.
 [[nodiscard]] comm::Work compressed_all_reduce(const comm::ProcessGroup& group, const Tensor& data,
                                                DType wire, comm::ReduceOp op = comm::ReduceOp::sum,
                                                const comm::Label& label = {});
