@@ -6,6 +6,7 @@
 #include <peal/autograd/core/safetensors_file.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/checkpoints.h>
+#include <peal/nn/checkpoint.h>
 #include <peal/nn/checkpoint_folder.h>
 
 #include <filesystem>
@@ -60,6 +61,7 @@ std::string beside(const std::string& checkpoint, const std::string& ending) {
 std::string setting_in(const std::string& checkpoint, const std::string& name) {
   const SafetensorsFile file(checkpoint);  // whose header is enough
   const auto found = file.metadata().find(name);
+  if (found == file.metadata().end()) nn::CheckpointFile{checkpoint};  // that it is none, perhaps
   PEAL_CHECK(found != file.metadata().end(), checkpoint, " has no setting '", name,
              "'; is it a checkpoint of another program, or of an older version of this one?");
   return found->second;
