@@ -98,6 +98,12 @@ std::string agree(const ProcessGroup& group, std::string_view what, const std::s
     return heard;
   }
   const auto texts = group.all_gather_object(mine);
+  // Whoever has read them may end with its error at once: not while another still reads, which
+  // would take that end for what went wrong.
+  try {
+    group.barrier("having compared").wait();
+  } catch (const Error&) {
+  }
   const std::string faults = faults_in(group, texts);
   PEAL_CHECK(faults.empty(), what, ": ", faults);
   for (std::size_t r = 1; r < texts.size(); ++r) {
