@@ -23,8 +23,11 @@ TEST_CASE("what is in flight goes on while a rank does something else, but for i
     ProcessGroup::Options options;
     options.algorithms = std::string("all_reduce=") + algorithm;
     std::atomic<bool> over{false};
+    std::atomic<int> asked{
+        0};  // ranks that have said what shall follow, which could follow at once
     run_ranks(4, options, Wire{.latency = 1e-4}, [&](const ProcessGroup& group) {
       const Tensor data = Tensor::from(std::vector<float>(1000, 1), {1000});
+      if (group.rank() == 0) wait_until([&] { return asked == 3; });
       const Work work = group.all_reduce(data);
       const auto me = std::this_thread::get_id();
       bool ran = false;
@@ -33,6 +36,7 @@ TEST_CASE("what is in flight goes on while a rank does something else, but for i
           CHECK(std::this_thread::get_id() == me);
           ran = true;
         });
+        ++asked;
         wait_until([&] { return over.load(); });
         CHECK_FALSE(ran);
       }
