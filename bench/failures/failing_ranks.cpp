@@ -85,22 +85,28 @@ std::size_t hash_of(const Tensors& parameters) {
   return std::hash<std::string_view>()(bytes);
 }
 
+// On random samples, whose class is where the largest number lies; its rank may end at each look.
+template <class Model>
+void train_a_step(Model& model, nn::AdamW& optimizer, Fate& fate) {
+  const Tensor x = randn({16, 64});
+  const Tensor y = argmax(x, 1);
+  for (std::int64_t i = 0; i < y.numel(); ++i) y.data<std::int64_t>()[i] %= 8;
+  model.zero_grad();
+  fate.look();
+  const Tensor loss = cross_entropy(model(x), y);
+  fate.look();
+  loss.backward();
+  fate.look();
+  optimizer.step();
+}
+
 void train_for_ever(const comm::ProcessGroup& group, Fate& fate, const Records& records) {
   manual_seed(1);
   nn::DistributedDataParallel model(nn::mlp({64, 256, 64, 8}), group);
   nn::AdamW optimizer(model.parameters(), {.lr = 1e-3});
   manual_seed(100 + static_cast<std::uint64_t>(group.rank()));
   for (std::int64_t step = 0;; ++step) {
-    const Tensor x = randn({16, 64});
-    const Tensor y = argmax(x, 1);
-    for (std::int64_t i = 0; i < y.numel(); ++i) y.data<std::int64_t>()[i] %= 8;
-    optimizer.zero_grad();
-    fate.look();
-    const Tensor loss = cross_entropy(model(x), y);
-    fate.look();
-    loss.backward();
-    fate.look();
-    optimizer.step();
+    train_a_step(model, optimizer, fate);
     records.write("step", concat(step, " ", hash_of(model.parameters())));
     if (step == 0) fate.begin();
   }
@@ -128,16 +134,7 @@ void train_sharded(const comm::ProcessGroup& group, Fate& fate, const Records& r
   }
   for (const std::int64_t first = step; steps == 0 || step < first + steps; ++step) {
     manual_seed(static_cast<std::uint64_t>(100 * step + group.rank()));
-    const Tensor x = randn({16, 64});
-    const Tensor y = argmax(x, 1);
-    for (std::int64_t i = 0; i < y.numel(); ++i) y.data<std::int64_t>()[i] %= 8;
-    model.zero_grad();
-    fate.look();
-    const Tensor loss = cross_entropy(model(x), y);
-    fate.look();
-    loss.backward();
-    fate.look();
-    optimizer.step();
+    train_a_step(model, optimizer, fate);
     records.write("step", concat(step, " ", hash_of(model.state_dict())));
     if (step == first) fate.begin();
     if (step % 2 == 1) {
