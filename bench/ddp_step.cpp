@@ -32,6 +32,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -109,6 +110,7 @@ class Arm {
     const Clock clock;
     for (int i = 0; i < steps; ++i) step();
     const double ms = clock.since_start().wall / steps * 1e3;
+    if (fsdp_) return {ms, std::numeric_limits<double>::quiet_NaN()};  // it counts none
     return {ms, ddp_ ? ddp_->reducer().exposed_seconds() / steps * 1e3 : 0};
   }
 
@@ -130,7 +132,6 @@ class Arm {
     return model.make(batch, peal::Device{});
   }
   void step() {
-    if (fsdp_) fsdp_->zero_grad();
     optimizer_->zero_grad();
     work_.loss().backward();
     if (name_ == "barrier") group_.barrier().wait();
@@ -215,9 +216,10 @@ void run(peal::launch::Job& job, const Settings& settings) {
   fmt::print("{:<11} {:>10} {:>14}  {:<15} {:>11} {:>8}\n", "arm", "ms a step",
              "to " + arms[0]->name(), "(quartiles)", "exposed ms", "buckets");
   for (std::size_t a = 0; a < arms.size(); ++a) {
-    fmt::print("{:<11} {:>10.3f} {:>14.4f}  ({:.4f} {:.4f}) {:>11.3f} {:>8}\n", arms[a]->name(),
+    const double waited = at(exposed[a], 0.5);
+    fmt::print("{:<11} {:>10.3f} {:>14.4f}  ({:.4f} {:.4f}) {:>11} {:>8}\n", arms[a]->name(),
                at(ms[a], 0.5), at(ratios[a], 0.5), at(ratios[a], 0.25), at(ratios[a], 0.75),
-               at(exposed[a], 0.5), arms[a]->buckets().size());
+               std::isnan(waited) ? "-" : fmt::format("{:.3f}", waited), arms[a]->buckets().size());
     results["arms"][arms[a]->name()] = {
         {"ms", ms[a]}, {"exposed_ms", exposed[a]}, {"bucket_bytes", arms[a]->buckets()}};
   }

@@ -15,13 +15,13 @@ bool is_called(const std::string& class_name, const std::string& type) {
   return class_name == type || class_name.ends_with("::" + type);
 }
 
-// Of what is wrapped, where it is a wrapper.
-std::string own_class(Module& module) {
-  const auto* const wrapper = module.as<CheckpointWrapper>();
-  return wrapper != nullptr ? wrapper->wrapped_class() : module.class_name();
-}
-
 }  // namespace
+
+std::string own_class(const Module& module) {
+  Module here = module;
+  const auto* const wrapper = here.as<CheckpointWrapper>();
+  return wrapper != nullptr ? wrapper->wrapped_class() : here.class_name();
+}
 
 CheckpointWrapper::CheckpointWrapper(Module module, const CheckpointWrapperOptions& options)
     : Module(std::move(module)), options_(options) {

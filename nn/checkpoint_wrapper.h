@@ -9,8 +9,10 @@
 //
 // It is a handle to the same module: names, keys and shapes stay. A policy of FSDP that goes by
 // class finds the module's own (wrap_by_type({"GptBlock"})), and either may be the outer one. What
-// is called by a method of its own (Module::call of a member function) is as before. In evaluation
-// and under NoGrad nothing is kept, and nothing computed twice. Thread safety: as of Module.
+// is called by a method of its own (Module::call of a member function) keeps all, as before. Of its
+// members that are no tensors (a double, say) a module that is wrapped has the values of when it
+// was registered. In evaluation and under NoGrad nothing is kept, and nothing computed twice.
+// Thread safety: as of Module.
 #pragma once
 
 #include <peal/nn/module.h>
@@ -37,6 +39,9 @@ class CheckpointWrapper : public Module {
   std::string wrapped_class_;
   CheckpointWrapperOptions options_;
 };
+
+// The module's class; where it is a wrapper, of what is wrapped. For who goes by classes.
+std::string own_class(const Module& module);
 
 CheckpointWrapper checkpoint_wrapper(Module module, const CheckpointWrapperOptions& options = {});
 

@@ -11,6 +11,7 @@
 #include <peal/autograd/ops/rearrange.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/spread.h>
+#include <peal/nn/checkpoint_wrapper.h>
 #include <peal/nn/computed_parameter.h>
 #include <peal/nn/weight_norm.h>
 
@@ -69,7 +70,7 @@ void apply_spectral_norm(Module& module, std::string_view name,
              "spectral_norm: n_power_iterations: expected at least 1, got ",
              options.n_power_iterations);
   const std::string own(name);
-  const bool transposed = module.class_name().find("ConvTranspose") != std::string::npos;
+  const bool transposed = own_class(module).find("ConvTranspose") != std::string::npos;
   const int wanted = options.dim.value_or(transposed ? 1 : 0);
   const Tensor weight = taken("spectral_norm", module, name, wanted);
   const int dim = checked_dim("spectral_norm", weight, wanted);

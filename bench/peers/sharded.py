@@ -35,7 +35,9 @@ class Program:
     def __init__(self, name, marker, command, line):
         self.name, self.marker, self.line = name, str(marker).encode(), line
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
-                       "MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000"}
+                       "MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000",
+                       "MALLOC_TOP_PAD_": "268435456"}
+        environment.pop("OPENBLAS_CORETYPE", None)
         self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
 
@@ -77,7 +79,11 @@ def started(model):
         return [(peal, PEAL)]
     script = HERE / "torch_ddp_step.py"
     torch = Program("PyTorch", script, [options.python, script, "2", model, batch], lambda arm: f"{arm} {steps}\n")
-    torch.turn("ddp")
+    try:
+        torch.turn("ddp")
+    except SystemExit:
+        peal.end()
+        raise
     return [(peal, PEAL), (torch, TORCH)]
 
 
@@ -91,12 +97,14 @@ print(f"{'':<9} {'program':<8} {'arm':<6} {'ms a step':>10} {'to ddp':>8}  {'(qu
 for model in options.what:
     programs = started(model)
     times = {(program.name, arm): [] for program, arms in programs for arm in arms}
-    for pair in range(options.pairs):
-        turns = [(program, arm) for program, arms in programs for arm in arms]
-        for program, arm in turns if pair % 2 == 0 else turns[::-1]:
-            times[program.name, arm].append(program.turn(arm))
-    for program, _ in programs:
-        program.end()
+    try:
+        for pair in range(options.pairs):
+            turns = [(program, arm) for program, arms in programs for arm in arms]
+            for program, arm in turns if pair % 2 == 0 else turns[::-1]:
+                times[program.name, arm].append(program.turn(arm))
+    finally:  # those that stand still, too
+        for program, _ in programs:
+            program.end()
     for (name, arm), ms in times.items():
         middle, low, high = quartiles([a / b for a, b in zip(ms, times["peal", "ddp"])])
         aim = f"{AIMS[arm]:5.2f}" if name == "peal" and arm in AIMS else ""

@@ -212,7 +212,8 @@ bool report(const Settings& settings, const comm::ProcessGroup& group, const std
 int main(int argc, char** argv) {
   Settings settings;
   launch::CommandLine line("What a rank has in memory in a step, beside the formulas.");
-  line.option("--ways", &settings.ways, "some of ddp, zero1, zero2, fsdp, checkpoint");
+  line.option("--ways", &settings.ways, "some of these")
+      .one_of({"ddp", "zero1", "zero2", "fsdp", "checkpoint"});
   line.option("--layers", &settings.layers).positive();
   line.option("--width", &settings.width).positive();
   line.option("--batch", &settings.batch, "of a rank").positive();

@@ -234,9 +234,9 @@ struct Runner {
 int main(int argc, char** argv) {
   Settings settings;
   launch::CommandLine line("Every way of training beside one process, in f64.");
-  line.option("--nets", &settings.nets, "some of gpt, basicnet, resnet18");
+  line.option("--nets", &settings.nets, "some of these").one_of({"gpt", "basicnet", "resnet18"});
   line.option("--only", &settings.only, "strategies whose names have one of these in them");
-  line.option("--worlds", &settings.worlds, "numbers of ranks");
+  line.option("--worlds", &settings.worlds, "numbers of ranks").one_of({"1", "2", "3", "4"});
   line.option("--steps", &settings.steps).positive();
   line.flag("--resume", &settings.resume, "from each checkpoint into each other strategy");
   line.flag("--quiet", &settings.quiet, "print what is wrong, and the count");

@@ -310,13 +310,15 @@ bool Lane::advance(const OperationRef& advanced, Ended& ended) {
 
 // A call of the library below may wait there for ranks that never come: the watchdog ends it.
 bool Lane::capture(Operation& operation) {
+  bool whole = false;
   try {
     const WatchedQueue::Feeding feeding(watched_.get());
-    return operation.execution.hand_over();
+    whole = operation.execution.hand_over();
   } catch (const std::exception&) {
     if (!ended_by_watchdog()) throw;
   }
-  fail(watchdogs_reason(*control_));
+  if (ended_by_watchdog()) fail(watchdogs_reason(*control_));  // what seems whole may be cut off
+  return whole;
 }
 
 void Lane::advance(Ended& ended) {

@@ -44,6 +44,15 @@ std::string faults_in(const ProcessGroup& group, const std::vector<std::string>&
   return all;
 }
 
+// Whoever has read what all said may end with its error at once: not while another still reads,
+// which would take that end for what went wrong.
+void wait_for_readers(const ProcessGroup& group) {
+  try {
+    group.barrier("having compared").wait();
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace
 
 // Eight words at a time go through chains of their own, so that a processor has enough to do at
@@ -98,12 +107,7 @@ std::string agree(const ProcessGroup& group, std::string_view what, const std::s
     return heard;
   }
   const auto texts = group.all_gather_object(mine);
-  // Whoever has read them may end with its error at once: not while another still reads, which
-  // would take that end for what went wrong.
-  try {
-    group.barrier("having compared").wait();
-  } catch (const Error&) {
-  }
+  wait_for_readers(group);
   const std::string faults = faults_in(group, texts);
   PEAL_CHECK(faults.empty(), what, ": ", faults);
   for (std::size_t r = 1; r < texts.size(); ++r) {
@@ -119,6 +123,7 @@ void agree_unless(const ProcessGroup& group, std::string_view what, const std::s
                   const std::string& wrong, std::string_view advice) {
   agree(group, what, wrong.empty() ? mine : fault + wrong, advice);
   if (wrong.empty()) return;
+  wait_for_readers(group);
   fail(concat(what, group.world() == 1 ? ": " : ": on all ranks: ", wrong));
 }
 

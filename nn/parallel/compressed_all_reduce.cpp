@@ -99,14 +99,15 @@ comm::Work compressed_all_reduce(const comm::ProcessGroup& group, const Tensor& 
     return group.all_reduce(data, op, label);
   }
   // What travels says neither which, nor of what (its size is rounded up), and ranks that differ in
-  // that must not meet. A tag of the caller's says of what, and times are looked up by it.
+  // that must not meet. A tag of the caller's says of what, and times are looked up by it
+  // (a sum's by it and that it is one).
   comm::Label told = label;
   if (op == comm::ReduceOp::sum) comm::mix(told.tag, 1);
   std::string text(label.text);
+  if (text.empty()) text = concat("compressed ", name(op));
   if (label.tag == 0) {
     comm::mix(told.tag, static_cast<std::uint64_t>(data.numel()));
     comm::mix(told.tag, static_cast<std::uint64_t>(data.dtype()));
-    if (text.empty()) text = concat("compressed ", name(op));
     text += concat(" of ", data.numel(), " ", data.dtype());
   }
   told.text = text;

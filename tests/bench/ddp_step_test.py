@@ -22,7 +22,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert status == 0, out + err
     with open(name) as file:
         results = json.load(file)
-ROW = re.compile(r"^(\w+) +[\d.]+ +[\d.]+  \([\d.]+ [\d.]+\) +([\d.]+ +\d+)$", re.MULTILINE)
+ROW = re.compile(r"^(\w+) +[\d.]+ +[\d.]+  \([\d.]+ [\d.]+\) +([\d.]+ +\d+|- +0)$", re.MULTILINE)
 rows = dict(ROW.findall(out))
 assert list(rows) == ["alone", "barrier", "late", "ddp"], out
 assert rows["alone"].split() == ["0.000", "0"] and rows["late"].split()[1] == "1" and rows["ddp"].split()[1] == "2", out

@@ -219,6 +219,25 @@ TEST_CASE("distrib_ctx wraps, and puts back what was there, also after an except
   CHECK(learner.distrib_ctx() == nullptr);
 }
 
+TEST_CASE("a norm of two places is a plain one again in both") {
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    const nn::BatchNorm1d norm(2);
+    nn::Sequential net{norm, nn::Linear(2, 2), norm};
+    data::DataLoader training(std::make_shared<Points>(8), {.batch_size = 2, .shard = job.place()});
+    launch::Learner learner(job, {&training}, net, {.loss = nn::CrossEntropyLoss{}});
+    const auto are_sync = [&] {
+      nn::Module first = net.get_submodule("0"), last = net.get_submodule("2");
+      return (first.as<nn::SyncBatchNorm>() != nullptr) + (last.as<nn::SyncBatchNorm>() != nullptr);
+    };
+    {
+      const auto context = learner.distrib_ctx();
+      CHECK(are_sync() == 2);
+    }
+    CHECK(are_sync() == 0);
+  });
+}
+
 TEST_CASE("rates fall where nothing gets better, and a loss that is no number ends a fit for all") {
   comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
     launch::Job job(group);

@@ -3,6 +3,7 @@
 // that stay; and blocks that are wrapped before and after FSDP cuts them.
 #include <peal/nn/checkpoint_wrapper.h>
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/weight_norm.h>
 
 #include "fsdp_ranks.h"
 
@@ -124,6 +125,21 @@ TEST_CASE("a member that is wrapped computes anew where its parent calls it") {
   CHECK(mlp(x).body().node->op != "checkpoint");
   nn::apply_activation_checkpointing(mlp, {"Linear"});
   CHECK(mlp(x).body().node->op == "checkpoint");  // not both layers in one op
+}
+
+TEST_CASE("who goes by a module's class goes by that of what is wrapped") {
+  nn::Module plain = nn::ConvTranspose2d(2, 3, 3);
+  nn::Module wrapped = nn::checkpoint_wrapper(nn::ConvTranspose2d(2, 3, 3));
+  nn::spectral_norm(plain);
+  nn::spectral_norm(wrapped);
+  const auto length_of = [](const nn::Module& module) {
+    for (const auto& [name, buffer] : module.named_buffers()) {
+      if (name == "weight_u") return buffer.numel();
+    }
+    return std::int64_t{0};
+  };
+  CHECK(length_of(plain) == 3);  // its outputs, which are its weight's second dimension
+  CHECK(length_of(wrapped) == 3);
 }
 
 TEST_CASE("a module of two places is wrapped in both, once") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The learner's model and optimizer on all ranks, and back.
 #include <peal/launch/training/learner/learner.h>
+#include <peal/nn/named_places.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <utility>
@@ -31,10 +32,9 @@ std::shared_ptr<void> Learner::distrib_ctx(const DistribOptions& options) {
   auto converted = std::make_shared<Converted>(model);
   context_ = converted;
   if (!options.sync_bn) return converted;
-  for (auto& [path, module] : model.named_modules()) {
-    nn::Module here = module;
-    if (path.empty() || here.as<nn::BatchNorm>() == nullptr) continue;
-    if (here.as<nn::SyncBatchNorm>() == nullptr) converted->norms.emplace_back(path, here);
+  for (auto& [path, module] : nn::named_places(model)) {
+    if (module.as<nn::BatchNorm>() == nullptr) continue;
+    if (module.as<nn::SyncBatchNorm>() == nullptr) converted->norms.emplace_back(path, module);
   }
   nn::convert_sync_batchnorm(model, job.group());
   return converted;

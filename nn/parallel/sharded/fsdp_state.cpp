@@ -41,8 +41,7 @@ bool any_wants(const Tensors& tensors) {
 ModelOutline outline_of(const Module& model, const MemberList& members) {
   ModelOutline outline;
   for (auto& [path, module] : model.named_modules()) {
-    const auto* const wrapper = module.as<CheckpointWrapper>();
-    outline.modules.push_back({path, wrapper ? wrapper->wrapped_class() : module.class_name()});
+    outline.modules.push_back({path, own_class(module)});
   }
   for (std::size_t p = 0; p < members.parameters.size(); ++p) {
     const auto& [name, tensor] = members.parameters[p];
