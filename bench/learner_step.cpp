@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// learner_step: what a training step costs under the Accelerator and the Learner, beside a loop by
-// hand (with DistributedDataParallel, of several ranks). A perceptron of 784-512-512-10 on random
-// data; epochs of the three take turns, and the medians of their ratios, turn by turn, are printed,
-// of wall and of processor time; rank 0's. A fit's beginning and end, in which the model is wrapped
-// and a plain one again, is no step, and is printed beside them.
+// learner_step: what a training step costs under the Accelerator, the Learner and the Trainer,
+// beside a loop by hand (with DistributedDataParallel, of several ranks). A perceptron of
+// 784-512-512-10 on random data; epochs of the four take turns, and the medians of their ratios,
+// turn by turn, are printed, of wall and of processor time; rank 0's. A fit's beginning and end, in
+// which the model is wrapped and a plain one again, is no step, and is printed beside them. The
+// Trainer neither clips nor saves, as the loop does not, and logs as it does of itself.
 //
 //   learner_step [--turns 15] [--batches 50] [--batch 128]
 //   peal-mpirun -n 2 learner_step
 #include <peal/data/tensor_dataset.h>
 #include <peal/launch/command_line.h>
 #include <peal/launch/training/learner/learner.h>
+#include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/nn.h>
 
@@ -40,20 +42,21 @@ struct Settings {
 // A model, and the data for it, the same for all.
 struct Work {
   Work(launch::Job& job, const Settings& settings)
-      : loader(
-            [&] {
-              const std::int64_t n = settings.batches * settings.batch * job.world();
-              manual_seed(1);
-              const Tensor x = randn({n, 784});
-              std::vector<std::int64_t> classes;
-              for (std::int64_t i = 0; i < n; ++i) classes.push_back(i * 7 % 10);
-              return std::make_shared<data::TensorDataset>(x, Tensor::from(classes, {n}));
-            }(),
-            {.batch_size = settings.batch, .shuffle = true, .shard = job.place(), .seed = 1}) {
+      : set([&] {
+          const std::int64_t n = settings.batches * settings.batch * job.world();
+          manual_seed(1);
+          const Tensor x = randn({n, 784});
+          std::vector<std::int64_t> classes;
+          for (std::int64_t i = 0; i < n; ++i) classes.push_back(i * 7 % 10);
+          return std::make_shared<data::TensorDataset>(x, Tensor::from(classes, {n}));
+        }()),
+        loader(set,
+               {.batch_size = settings.batch, .shuffle = true, .shard = job.place(), .seed = 1}) {
     manual_seed(2);
     net = nn::mlp({784, 512, 512, 10});
   }
   nn::Module net;
+  data::DatasetRef set;
   data::DataLoader loader;
 };
 
@@ -125,6 +128,39 @@ Epoch by_learner(launch::Job& job, const Settings& settings) {
   };
 }
 
+Epoch by_trainer(launch::Job& job, const Settings& settings) {
+  struct Steps : launch::TrainerCallback {
+    void on_epoch_begin(launch::Trainer&, launch::TrainerControl&) override {
+      clock = bench::Clock();
+    }
+    void on_epoch_end(launch::Trainer&, launch::TrainerControl&) override {
+      spent = clock.since_start();
+    }
+    bench::Clock clock;
+    Seconds spent;
+  };
+  const auto steps = std::make_shared<Steps>();
+  const auto work = std::make_shared<Work>(job, settings);
+  const launch::TrainingArguments arguments{.per_device_train_batch_size = settings.batch,
+                                            .learning_rate = adam.lr,
+                                            .max_grad_norm = 0,
+                                            .num_train_epochs = 1,
+                                            .lr_scheduler_type = "constant",
+                                            .save_strategy = "no"};
+  const auto trainer = std::make_shared<launch::Trainer>(
+      job, work->net, arguments,
+      launch::TrainerOptions{.train_dataset = work->set,
+                             .loss = nn::CrossEntropyLoss{},
+                             .callbacks = {steps},
+                             .optimizer = launch::optimizer_of<nn::AdamW>(adam)});
+  return [work, trainer, steps]() -> Times {
+    const bench::Clock clock;
+    trainer->train();
+    const Seconds all = clock.since_start(), own = steps->spent;
+    return {own, {all.wall - own.wall, all.processor - own.processor}};
+  };
+}
+
 double median(std::vector<double> all) {
   std::sort(all.begin(), all.end());
   return all[all.size() / 2];
@@ -132,19 +168,20 @@ double median(std::vector<double> all) {
 
 void measure(launch::Job& job, const Settings& settings) {
   omp_set_num_threads(1);
-  const std::array<std::pair<const char*, Epoch>, 3> arms{
+  const std::array<std::pair<const char*, Epoch>, 4> arms{
       {{"loop", by_hand(job, settings)},
        {"accelerator", by_accelerator(job, settings)},
-       {"learner", by_learner(job, settings)}}};
+       {"learner", by_learner(job, settings)},
+       {"trainer", by_trainer(job, settings)}}};
   const auto timed = [&](const Epoch& epoch) {
     job.group().barrier().wait();
     return epoch();
   };
   for (const auto& [name, epoch] : arms) epoch();
-  std::array<std::vector<double>, 3> wall, processor;
+  std::array<std::vector<double>, 4> wall, processor;
   std::vector<double> ms, around_ms;
   for (int turn = 0; turn < settings.turns; ++turn) {
-    std::array<Times, 3> spent;
+    std::array<Times, 4> spent;
     for (std::size_t k = 0; k < arms.size(); ++k) {
       const std::size_t a = (k + static_cast<std::size_t>(turn)) % arms.size();
       spent[a] = timed(arms[a].second);
@@ -170,7 +207,7 @@ void measure(launch::Job& job, const Settings& settings) {
 
 int main(int argc, char** argv) {
   Settings settings;
-  launch::CommandLine line("A step under the Accelerator and the Learner, beside a loop by hand");
+  launch::CommandLine line("A step under Accelerator, Learner and Trainer, beside a loop by hand");
   line.option("--turns", &settings.turns, "of which the medians count").positive();
   line.option("--batches", &settings.batches, "of an epoch, of each rank").positive();
   line.option("--batch", &settings.batch, "samples").positive();
