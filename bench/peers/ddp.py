@@ -6,14 +6,17 @@
 #
 #   bench/peers/ddp.py BUILD_FOLDER [-n RANKS] [--what basicnet mlp] [--pairs 20] [--python PYTHON_WITH_TORCH] [--json FILE]
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
+
+sys.dont_write_bytecode = True
+from turns import NO_TRIMMING, Program, ratios  # noqa: E402
 
 MODELS = {"basicnet": (64, 10), "mlp": (128, 50)}  # batch of a rank, steps of a turn
 ARMS = ["alone", "barrier", "ddp"]
@@ -29,38 +32,24 @@ parser.add_argument("--python", default="/usr/bin/python3", help="the interprete
 parser.add_argument("--json", type=pathlib.Path)
 options = parser.parse_args()
 environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PEAL_LOG": "warning"}
-peers = {**environment, "MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000",
-         "MALLOC_TOP_PAD_": "268435456"}
+peers = {**environment, **NO_TRIMMING}
 
 
-def start(command, with_environment):
-    return subprocess.Popen([str(word) for word in command], env=with_environment, stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, text=True)
+def start_peal(model, batch, steps):
+    file = (options.build / "bench" / "ddp_step").resolve()
+    return Program("peal", file, [[HERE.parents[1] / "launch" / "tools" / "peal-mpirun", "-n", options.ranks, file,
+                                   "--on-demand", "--model", model, "--batch", batch, "--steps", steps,
+                                   "--arms", ",".join(ARMS)]], environment, lambda arm: f"{arm}\n")
 
 
-def ranks_of(process):
-    """The processes that a launcher has started."""
-    children = pathlib.Path(f"/proc/{process.pid}/task").glob("*/children")
-    return [int(word) for path in children for word in path.read_text().split()]
-
-
-def turn(process, arm, steps):
-    """Between its turns a program stands still: peal's ranks would ask each other what comes next, all the while."""
-    for rank in ranks_of(process):
-        os.kill(rank, signal.SIGCONT)
-    process.stdin.write(f"{arm} {steps}\n" if "torch_ddp_step.py" in str(process.args) else f"{arm}\n")
-    process.stdin.flush()
-    line = process.stdout.readline()
-    if not line:
-        sys.exit(f"ddp.py: {process.args[0]} ended early")
-    for rank in ranks_of(process):
-        os.kill(rank, signal.SIGSTOP)
-    return float(line.split()[0])
+def start_torch(model, batch, steps):
+    script = HERE / "torch_ddp_step.py"
+    return Program("PyTorch", script, [[options.python, script, options.ranks, model, batch]], peers,
+                   lambda arm: f"{arm} {steps}\n")
 
 
 def ratio(above, below):
-    found = sorted(a / b for a, b in zip(above, below))
-    return {"median": statistics.median(found), "low": found[len(found) // 4], "high": found[len(found) * 3 // 4]}
+    return dict(zip(("low", "median", "high"), ratios(above, below)))
 
 
 def words(found):
@@ -74,23 +63,16 @@ print(f"ms a step of {options.ranks} ranks, medians of {options.pairs} turns; ra
 print(f"{'':<20} {'alone':>9} {'barrier':>9} {'DDP':>9}  {'DDP / barrier':>20}  {'peal / PyTorch, DDP':>20}")
 for model in options.what:
     batch, steps = MODELS[model][0], options.steps or MODELS[model][1]
-    programs = {"peal": start([HERE.parents[1] / "launch" / "tools" / "peal-mpirun", "-n", options.ranks,
-                               options.build / "bench" / "ddp_step", "--on-demand", "--model", model, "--batch", batch,
-                               "--steps", steps, "--arms", ",".join(ARMS)], environment)}
-    if has_torch:
-        programs["PyTorch"] = start([options.python, HERE / "torch_ddp_step.py", options.ranks, model, batch], peers)
-    times = {name: {arm: [] for arm in ARMS} for name in programs}
-    for pair in range(-1, options.pairs):  # the first does not count
-        for arm in ARMS:
-            for name, process in programs.items():
-                spent = turn(process, arm, steps)
-                if pair >= 0:
-                    times[name][arm].append(spent)
-    for process in programs.values():
-        for rank in ranks_of(process):
-            os.kill(rank, signal.SIGCONT)
-        process.stdin.close()
-        process.wait()
+    with contextlib.ExitStack() as stack:
+        programs = [stack.enter_context(start(model, batch, steps)) for start in
+                    ([start_peal, start_torch] if has_torch else [start_peal])]
+        times = {program.name: {arm: [] for arm in ARMS} for program in programs}
+        for pair in range(-1, options.pairs):  # the first does not count
+            for arm in ARMS:
+                for program in programs:
+                    spent = program.turn(arm)[0]
+                    if pair >= 0:
+                        times[program.name][arm].append(spent)
     for name, of in times.items():
         row = {"what": model, "batch": batch, "ranks": options.ranks, "name": name, "pairs": options.pairs,
                "ms": {arm: statistics.median(spent) for arm, spent in of.items()},

@@ -19,17 +19,18 @@
 #                          [--python PYTHON_WITH_TORCH] [--bucket-kib N] [--json FILE]
 import argparse
 import atexit
+import contextlib
 import json
 import os
 import pathlib
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+from turns import NO_TRIMMING, Program, ratios  # noqa: E402
 from two_hosts import PLACES, call, connect, limit, need  # noqa: E402
 
 BATCHES = {"basicnet": (64, 5), "mlp": (128, 20), "resnet18": (32, 1), "gpt": (8, 2)}  # of a rank; steps of a turn
@@ -64,44 +65,7 @@ for script in (agent, rank_script):
 environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMP_NUM_THREADS": "1"}
 environment.pop("OPENBLAS_CORETYPE", None)
-peers = {**environment, "MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000",
-         "MALLOC_TOP_PAD_": "268435456", "PYTHONDONTWRITEBYTECODE": "1", "MKL_NUM_THREADS": "1"}
-
-
-class Program:
-    def __init__(self, name, marker, processes, line):
-        self.name, self.marker, self.processes, self.line = name, marker.encode(), processes, line
-
-    def signal(self, number):
-        """To its ranks, which a launcher's daemon may have started."""
-        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                words = path.read_bytes().split(b"\0")
-                if self.marker in words[:2]:
-                    os.kill(int(path.parent.name), number)
-            except (FileNotFoundError, ProcessLookupError):
-                pass
-
-    def turn(self, arm):
-        """Between its turns a program stands still."""
-        self.signal(signal.SIGCONT)
-        self.processes[0].stdin.write(self.line(arm))
-        self.processes[0].stdin.flush()
-        words = self.processes[0].stdout.readline().split()
-        if not words:
-            sys.exit(f"overlap.py: {self.name} ended early")
-        self.signal(signal.SIGSTOP)
-        return [float(word) for word in words]
-
-    def end(self):
-        self.signal(signal.SIGKILL)
-        for process in self.processes:
-            process.wait()
-
-
-def start(command, with_environment):
-    return subprocess.Popen([str(word) for word in command], env=with_environment, stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+peers = {**environment, **NO_TRIMMING, "PYTHONDONTWRITEBYTECODE": "1", "MKL_NUM_THREADS": "1"}
 
 
 def start_peal(model, batch, steps):
@@ -114,17 +78,15 @@ def start_peal(model, batch, steps):
               *(["--bucket-kib", options.bucket_kib] if options.bucket_kib else [])]
     first = PLACES[0][0]
     in_first = ["ip", "netns", "exec", first, "unshare", "--uts", "bash", "-c", 'hostname "$0"; exec "$@"', first]
-    return Program("peal", str(program), [start([*in_first, *mpirun], environment)], lambda arm: f"{arm}\n")
+    return Program("peal", program, [[*in_first, *mpirun]], environment, lambda arm: f"{arm}\n", stderr=subprocess.DEVNULL)
 
 
 def start_torch(model, batch, steps):
     meeting = folder / f"torch.{model}"
-    processes = []
-    for rank, (space, link, _) in enumerate(PLACES):
-        words = ["ip", "netns", "exec", space, "env", f"GLOO_SOCKET_IFNAME={link}", options.python,
-                 HERE / "torch_ddp_step.py", "2", model, batch, rank, meeting]
-        processes.append(start(words, peers))
-    return Program("PyTorch", str(HERE / "torch_ddp_step.py"), processes, lambda arm: f"{arm} {steps}\n")
+    script = HERE / "torch_ddp_step.py"
+    commands = [["ip", "netns", "exec", space, "env", f"GLOO_SOCKET_IFNAME={link}", options.python, script, "2", model, batch,
+                 rank, meeting] for rank, (space, link, _) in enumerate(PLACES)]
+    return Program("PyTorch", script, commands, peers, lambda arm: f"{arm} {steps}\n", stderr=subprocess.DEVNULL)
 
 
 connect()
@@ -156,27 +118,28 @@ print(f"{'':<9} {'wire ms':>8}  {'program':<8}{'arm':<6} {'step ms':>9} {'expose
 for model in options.what:
     batch, steps = BATCHES[model]
     limit(f"{int(1.25e9) * 8}bit")
-    programs = [start_peal(model, batch, steps)] + ([start_torch(model, batch, steps)] if has_torch else [])
-    for program in programs[::-1]:  # until all stand still
-        program.turn("alone")
-    bytes_sent = programs[0].turn("late")[-1]  # in one bucket
-    alone = statistics.median(programs[0].turn("alone")[0] for _ in range(5))
-    # A step is forward, backward and the optimizer; backward is about six tenths of it.
-    wire = options.share * 0.6 * alone
-    limit(f"{int(bytes_sent / wire * 1e3) * 8}bit")
-    times = {p.name: {arm: [] for arm in ARMS[p.name]} for p in programs}
-    last, waits = {}, {arm: [] for arm in ARMS["peal"]}
-    for pair in range(options.pairs):
-        for program in programs if pair % 2 == 0 else programs[::-1]:
-            arms = ARMS[program.name]
-            for arm in arms if pair % 2 == 0 else arms[::-1]:
-                ms, *waited, last[program.name, arm] = program.turn(arm)
-                times[program.name][arm].append(ms)
-                if waited:
-                    waits[arm] += waited
+    with contextlib.ExitStack() as stack:
+        programs = [stack.enter_context(start(model, batch, steps)) for start in
+                    ([start_peal, start_torch] if has_torch else [start_peal])]
+        for program in programs[::-1]:  # until all stand still
+            program.turn("alone")
+        bytes_sent = programs[0].turn("late")[-1]  # in one bucket
+        alone = statistics.median(programs[0].turn("alone")[0] for _ in range(5))
+        # A step is forward, backward and the optimizer; backward is about six tenths of it.
+        wire = options.share * 0.6 * alone
+        limit(f"{int(bytes_sent / wire * 1e3) * 8}bit")
+        times = {p.name: {arm: [] for arm in ARMS[p.name]} for p in programs}
+        last, waits = {}, {arm: [] for arm in ARMS["peal"]}
+        for pair in range(options.pairs):
+            for program in programs if pair % 2 == 0 else programs[::-1]:
+                arms = ARMS[program.name]
+                for arm in arms if pair % 2 == 0 else arms[::-1]:
+                    ms, *waited, last[program.name, arm] = program.turn(arm)
+                    times[program.name][arm].append(ms)
+                    if waited:
+                        waits[arm] += waited
     found = {"model": model, "wire_ms": wire, "bytes": bytes_sent, "ms": times, "rows": {}}
     for program in programs:
-        program.end()
         for arm in ARMS[program.name]:
             row = row_of(arm, times[program.name], last[program.name, arm] / bytes_sent * wire, wire)
             if program.name == "peal" and arm != "alone":
@@ -184,8 +147,7 @@ for model in options.what:
                 row["not_hidden"] = max(0.0, (row["waits"] - row["last_bucket"]) / wire)
             line = f"{model:<9} {wire:8.1f}  {program.name:<8}{arm:<6} {text_of(row)}"
             if program.name == "peal" and has_torch and arm in ARMS["PyTorch"]:
-                ratios = sorted(a / b for a, b in zip(times["peal"][arm], times["PyTorch"][arm]))
-                low, middle, high = (ratios[len(ratios) * share // 4] for share in (1, 2, 3))
+                low, middle, high = ratios(times["peal"][arm], times["PyTorch"][arm])
                 line += f"  {middle:8.3f} ({low:.3f} {high:.3f})"
                 row["peal_over_pytorch"] = [low, middle, high]
             print(line.rstrip(), flush=True)

@@ -23,7 +23,7 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
-from turns import Failed, blas_of, end, heard, peer_environment, start, turn  # noqa: E402
+from turns import Failed, blas_of, end, heard, peer_environment, ratios, start, turn  # noqa: E402
 
 USUAL = ["basicnet", "mlp", "gpt", "resnet18", "tabular", "awd_lstm", "overhead"]
 # On a GPU: model, batch, steps in a group, precision, and whether peal replays a graph beside PyTorch's eager steps.
@@ -64,14 +64,14 @@ def alternate(peer, mine):
 def add(name, threads, unit, pairs, at=0, **further):
     """pairs of what both print: wall and processor time from place `at` on."""
     wall = [(theirs[at], mine[at]) for theirs, mine in pairs]
-    ratios = sorted(mine / theirs for theirs, mine in wall)
+    low, middle, high = ratios([mine for _, mine in wall], [theirs for theirs, _ in wall])
     results.append({
         "what": name, "threads": threads, "unit": unit, "pairs": len(pairs),
         "peer": statistics.median(theirs for theirs, _ in wall),
         "peal": statistics.median(mine for _, mine in wall),
-        "ratio": statistics.median(ratios),
+        "ratio": middle,
         "processor_ratio": statistics.median(mine[at + 1] / theirs[at + 1] for theirs, mine in pairs),
-        "low": ratios[len(ratios) // 4], "high": ratios[len(ratios) * 3 // 4], **further})
+        "low": low, "high": high, **further})
 
 
 def peak(command, threads):
