@@ -9,7 +9,8 @@ std::string words_of_failure() {
   try {
     throw;
   } catch (const std::exception& failure) {
-    return failure.what();
+    const std::string words = failure.what();
+    return words.empty() ? "an exception without words" : words;
   } catch (...) {
     return "an exception that is no std::exception";
   }

@@ -9,8 +9,20 @@
 
 namespace peal {
 
-// Of the exception that is being handled: what() of a std::exception; of any other, that it is
-// none. Called in a catch block: elsewhere the program ends, as by any `throw;` without one.
+// Of the exception that is being handled: what() of a std::exception, or that it has none; of any
+// other, that it is none. Never empty. Called in a catch block: elsewhere the program ends, as by
+// any `throw;` without one.
 std::string words_of_failure();
+
+// The words of what f() fails with; empty where it does not.
+template <class F>
+std::string failure_in(F&& f) {
+  try {
+    f();
+  } catch (...) {
+    return words_of_failure();
+  }
+  return {};
+}
 
 }  // namespace peal

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/context.h>
-#include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/stateful.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/launch/training/checkpoints.h>
 
 #include <algorithm>
@@ -65,14 +65,7 @@ Tensor gathered(const Job& job, T mine) {
 template <class F>
 void on_rank_0(const Job& job, std::string_view what, F&& f) {
   std::string wrong;
-  if (job.is_main()) {
-    const auto busy = job.group().busy(what);
-    try {
-      f();
-    } catch (...) {
-      wrong = words_of_failure();
-    }
-  }
+  if (job.is_main()) wrong = comm::failure_while(job.group(), what, f);
   comm::agree_unless(job.group(), what, "", wrong, "");
 }
 
@@ -174,15 +167,8 @@ void Checkpoints::check_settings(const std::string& path, const Metadata& saved)
 
 Position Checkpoints::resume(const std::string& path, Metadata* all) const {
   std::optional<nn::CheckpointFile> file;
-  std::string wrong;
-  {
-    const auto busy = job_.group().busy("reads a checkpoint");
-    try {
-      file.emplace(path);
-    } catch (...) {
-      wrong = words_of_failure();
-    }
-  }
+  const std::string wrong =
+      comm::failure_while(job_.group(), "reads a checkpoint", [&] { file.emplace(path); });
   comm::agree_unless(job_.group(), concat("[launch] the checkpoint ", path),
                      file ? file->checksum() : "", wrong,
                      "these are two files; let all ranks see one folder, or copy one file to all");

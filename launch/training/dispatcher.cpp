@@ -87,15 +87,12 @@ void check_options(const data::LoaderOptions& options) {
 // Each rank says what is wrong with what it gives, before any waits for another.
 Dispatcher::Dispatcher(comm::ProcessGroup group, const Make& make, const char* what)
     : group_(std::move(group)) {
-  std::string fault;
-  try {
+  const std::string fault = failure_in([&] {
     reader_ = make();
     PEAL_CHECK((reader_ != nullptr) == (group_.rank() == 0), "[launch] dispatcher: rank ",
                group_.rank(), reader_ ? " has a " : " has no ", what,
                "; rank 0 reads, and no other");
-  } catch (...) {
-    fault = words_of_failure();
-  }
+  });
   for (const std::string& each : group_.all_gather_object(fault)) PEAL_CHECK(each.empty(), each);
   tell_after([] {});
 }
@@ -208,11 +205,8 @@ void Dispatcher::tell_after(const std::function<void()>& f) {
   if (reader_) {
     std::string fault;
     const auto attempt = [&](const std::function<void()>& what) {
-      try {
-        what();
-      } catch (...) {
-        if (fault.empty()) fault = words_of_failure();
-      }
+      const std::string words_of_this = failure_in(what);
+      if (fault.empty()) fault = words_of_this;
     };
     std::int64_t batches = size_;
     attempt(f);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run goes on from, and what lies beside it: files and folders.
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/safetensors_file.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/launch/training/checkpoints.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/checkpoint_folder.h>
@@ -72,12 +72,8 @@ std::string find_resume(const Job& job, const std::string& from, const std::stri
   const std::string what = concat("[launch] resume from ", from);
   std::string found, wrong;
   if (job.is_main()) {
-    const auto busy = job.group().busy("looks for a checkpoint");
-    try {
-      found = found_by(from, folder);
-    } catch (...) {
-      wrong = words_of_failure();
-    }
+    wrong = comm::failure_while(job.group(), "looks for a checkpoint",
+                                [&] { found = found_by(from, folder); });
   }
   comm::agree_unless(job.group(), what, "", wrong, "");
   found = job.group().all_gather_object(found)[0];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/nn/parallel/bucket_size.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/planning.h>
@@ -73,13 +74,9 @@ Planned plan_of(const MemberList& members, const DDPOptions& options,
 }
 
 std::string why_not(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    const std::string_view text = error.what(), ours = "[ddp] ";
-    return std::string(text.starts_with(ours) ? text.substr(ours.size()) : text);
-  }
-  return {};
+  const std::string text = failure_in(f);
+  constexpr std::string_view ours = "[ddp] ";
+  return text.starts_with(ours) ? text.substr(ours.size()) : text;
 }
 
 Planned plan_or_why(const MemberList& members, const DDPOptions& options,

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Agreement among ranks: nothing where they agree, the first difference where they do not.
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/comm/start/threads.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -92,6 +96,42 @@ TEST_CASE("what some ranks find wrong, all are told, and whose it is") {
   CHECK(errors(7, [](int rank) { return rank == 1 ? "" : "odd"; }) ==
         Errors{"[test] the model: rank 0: odd; rank 2: odd; rank 3: odd; rank 4: odd; and 2 ranks "
                "more"});
+}
+
+TEST_CASE("what fails on a rank before it agrees all are told, whatever it throws") {
+  const auto errors = [](const std::function<void()>& failing) {
+    std::mutex mutex;
+    std::vector<std::string> all;
+    run_ranks(2, {}, [&](const ProcessGroup& group) {
+      const std::string wrong = failure_while(group, "reads a file", [&] {
+        if (group.rank() == 1) failing();
+      });
+      try {
+        agree_unless(group, "[test] the file", "", wrong, "");
+      } catch (const Error& error) {
+        const std::lock_guard lock(mutex);
+        all.push_back(error.what());
+      }
+    });
+    return all;
+  };
+  const auto of_both = [](const std::string& words) {
+    return std::vector<std::string>(2, "[test] the file: rank 1: " + words);
+  };
+  CHECK(errors([] {}).empty());
+  CHECK(errors([] { throw std::runtime_error("it is gone"); }) == of_both("it is gone"));
+  CHECK(errors([] { throw std::runtime_error(""); }) == of_both("an exception without words"));
+  CHECK(errors([] { throw 42; }) == of_both("an exception that is no std::exception"));
+}
+
+TEST_CASE("what a rank does before it agrees may take longer than the group's deadline") {
+  using namespace std::chrono_literals;
+  run_ranks(2, {.deadline = 200ms}, [](const ProcessGroup& group) {
+    const std::string wrong = failure_while(group, "reads a file", [&] {
+      if (group.rank() == 1) std::this_thread::sleep_for(600ms);
+    });
+    agree_unless(group, "[test] the file", "", wrong, "");
+  });
 }
 
 TEST_CASE("a digest sees every bit, and the length") {

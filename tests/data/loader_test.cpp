@@ -219,7 +219,8 @@ TEST_CASE("a sample whose error has no words, or is of no known type, is named a
     DataLoader loader(std::make_shared<Silent>(8), {.batch_size = batch_size});
     const auto all = [&] { epoch_of(loader); };
     const std::string batch = std::to_string(2 / batch_size);
-    const std::string words = "[data] sample 2 (batch " + batch + " of epoch 0): ";
+    const std::string words =
+        "[data] sample 2 (batch " + batch + " of epoch 0): an exception without words";
     CHECK_THROWS_WITH_AS(all(), words.c_str(), peal::Error);
   }
   for (const int workers : {0, 2}) {

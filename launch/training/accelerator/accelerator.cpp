@@ -8,7 +8,6 @@
 #include <peal/nn/optim/clip_grad.h>
 
 #include <algorithm>
-#include <exception>
 
 namespace peal::launch {
 namespace {
@@ -48,15 +47,12 @@ Accelerator::Accelerator(Job& job, AcceleratorOptions options)
     : job_(job), options_(std::move(options)) {
   std::optional<Accumulation> groups;
   std::optional<DType> precision;
-  std::string wrong;
-  try {
+  const std::string wrong = failure_in([&] {
     strategy_ = strategy_of(options_.strategy, job.world());
     precision = precision_of(options_.mixed_precision);
     trackers_.emplace(options_.log_with);
     groups.emplace(options_.gradient_accumulation_steps, options_.last_group);
-  } catch (...) {
-    wrong = words_of_failure();
-  }
+  });
   comm::agree_unless(job.group(), "[accelerator] the options", in_text(options_), wrong,
                      "give all ranks the same");
   if (!options_.device.empty()) device_ = job.device(options_.device);

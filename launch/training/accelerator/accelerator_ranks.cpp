@@ -2,10 +2,10 @@
 // What ranks do together beside training.
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/out_of_memory.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/launch/training/accelerator/accelerator.h>
 
 #include <cstdio>
@@ -42,12 +42,7 @@ Tensor Accelerator::reduce(const Tensor& tensor, comm::ReduceOp op) const {
 void Accelerator::local_main_process_first(const std::function<void()>& f) const {
   std::string wrong;
   if (is_local_main_process()) {
-    const auto busy = group().busy("local_main_process_first");
-    try {
-      f();
-    } catch (...) {
-      wrong = words_of_failure();
-    }
+    wrong = comm::failure_while(group(), "local_main_process_first", f);
   }
   comm::agree_unless(group(), "[accelerator] local_main_process_first", "", wrong, "");
   if (!is_local_main_process()) f();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of all that was prepared.
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/launch/training/accelerator/accelerator.h>
 #include <peal/launch/training/checkpoints.h>
 #include <peal/nn/model_shards.h>
@@ -65,12 +65,9 @@ void Accelerator::save_model(const PreparedModel& model, const std::string& fold
   const NamedTensors state = model.state_dict();
   std::string wrong;
   if (is_main_process()) {
-    const auto busy = group().busy("saves the model");
-    try {
+    wrong = comm::failure_while(group(), "saves the model", [&] {
       nn::save_model_shards(folder, state, {.max_shard_size = max_shard_size});
-    } catch (...) {
-      wrong = words_of_failure();
-    }
+    });
   }
   comm::agree_unless(group(), "[accelerator] save_model", concat("'", folder, "'"), wrong,
                      "give all ranks the same");

@@ -7,12 +7,8 @@
 namespace peal::launch {
 
 void Accelerator::init_trackers(const std::string& run, const Metadata& config, bool goes_on) {
-  std::string wrong;
-  try {
-    trackers_->start(options_.project_dir, run, config, goes_on, is_main_process());
-  } catch (...) {
-    wrong = words_of_failure();
-  }
+  const std::string wrong = failure_in(
+      [&] { trackers_->start(options_.project_dir, run, config, goes_on, is_main_process()); });
   comm::agree_unless(group(), "[accelerator] init_trackers",
                      concat("'", run, "'", goes_on ? ", going on" : ""), wrong,
                      "give all ranks the same");
@@ -23,12 +19,7 @@ void Accelerator::log(const std::vector<Value>& values, std::optional<std::int64
 }
 
 void Accelerator::end_training() {
-  std::string wrong;
-  try {
-    trackers_->finish();
-  } catch (...) {
-    wrong = words_of_failure();
-  }
+  const std::string wrong = failure_in([&] { trackers_->finish(); });
   comm::agree_unless(group(), "[accelerator] end_training", "", wrong, "");
 }
 

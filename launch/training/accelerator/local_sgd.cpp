@@ -15,9 +15,8 @@ namespace peal::launch {
 LocalSGD::LocalSGD(Accelerator& accelerator, PreparedModel model, std::int64_t local_sgd_steps,
                    bool enabled)
     : model_(std::move(model)), unwinding_(std::uncaught_exceptions()) {
-  std::string wrong;
   ModelBody& body = *model_.body();
-  try {
+  const std::string wrong = failure_in([&] {
     const auto state = body.state.lock();
     PEAL_CHECK(local_sgd_steps >= 1, "expected an average every 1 or more batches, got ",
                local_sgd_steps);
@@ -32,9 +31,7 @@ LocalSGD::LocalSGD(Accelerator& accelerator, PreparedModel model, std::int64_t l
     PEAL_CHECK(state->uneven == nullptr,
                "ranks have different numbers of batches within join_uneven_inputs, and these are "
                "to be as many; leave that before");
-  } catch (...) {
-    wrong = words_of_failure();
-  }
+  });
   comm::agree_unless(
       accelerator.group(), "[accelerator] LocalSGD",
       concat("local_sgd_steps ", local_sgd_steps, ", ", enabled ? "enabled" : "not enabled"), wrong,

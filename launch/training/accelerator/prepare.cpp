@@ -129,8 +129,7 @@ void Accelerator::forget_unheld() {
 
 Prepared Accelerator::prepare_all(const Preparing& given) {
   forget_unheld();
-  std::string wrong;
-  try {
+  const std::string wrong = failure_in([&] {
     check_models(given, *state_, strategy_);
     check_optimizers(given, *state_);
     check_loaders(given, job_.place());
@@ -138,9 +137,7 @@ Prepared Accelerator::prepare_all(const Preparing& given) {
       const std::string why = stream->wrong(job_.place());
       PEAL_CHECK(why.empty(), why);
     }
-  } catch (...) {
-    wrong = words_of_failure();
-  }
+  });
   comm::agree_unless(job_.group(), "[accelerator]", outline_of(given), wrong,
                      "give prepare() the same on every rank");
   Prepared made;

@@ -203,8 +203,7 @@ std::shared_ptr<void> Accelerator::join_uneven_inputs(const std::vector<Prepared
                                                       std::optional<bool> even_batches) {
   if (job_.world() == 1) return {};
   std::shared_ptr<Joined> joined;
-  std::string wrong;
-  try {
+  const std::string wrong = failure_in([&] {
     PEAL_CHECK(!models.empty(), "expected a prepared model, got none");
     PEAL_CHECK(strategy_ == Strategy::ddp, "with the strategy '", word_of(strategy_),
                "' each step has collectives of all ranks, in which one that has no batch takes no "
@@ -227,9 +226,7 @@ std::shared_ptr<void> Accelerator::join_uneven_inputs(const std::vector<Prepared
         state_, std::make_shared<UnevenInputs>(state_, models, std::move(others)), loaders_,
         streams_);
     if (even_batches) joined->set_even(*even_batches);
-  } catch (...) {
-    wrong = words_of_failure();
-  }
+  });
   comm::agree_unless(job_.group(), "[accelerator] join_uneven_inputs",
                      concat(models.size(), " models, even_batches ",
                             even_batches ? (*even_batches ? "true" : "false") : "as it was"),

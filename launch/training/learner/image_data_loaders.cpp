@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/data/images/random_transforms.h>
 #include <peal/data/subset.h>
 #include <peal/launch/training/learner/image_data_loaders.h>
@@ -62,15 +62,8 @@ std::string outline_of(const data::ImageFiles& images) {
 
 ImageDataLoaders::Sets ImageDataLoaders::alike(const Job& job, const std::function<Sets()>& find) {
   Sets found;
-  std::string wrong;
-  {
-    const auto busy = job.group().busy("finds images");
-    try {
-      found = find();
-    } catch (...) {
-      wrong = words_of_failure();
-    }
-  }
+  const std::string wrong =
+      comm::failure_while(job.group(), "finds images", [&] { found = find(); });
   comm::agree_unless(job.group(), "[launch] ImageDataLoaders: the set", found.outline, wrong,
                      "every rank is to see the same files and to have the same options");
   return found;

@@ -2,6 +2,7 @@
 // What a learner keeps in files: its state, to go on; and its model with what it is used by.
 #include <peal/autograd/core/error.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/launch/training/learner/exported.h>
 #include <peal/launch/training/learner/learner.h>
 #include <peal/nn/checkpoint.h>
@@ -37,12 +38,8 @@ void write_checkpoint(const Job& job, const std::filesystem::path& file,
 // The same file on all ranks, or an Error on all.
 nn::CheckpointFile read_alike(const Job& job, const std::filesystem::path& file) {
   std::optional<nn::CheckpointFile> read;
-  std::string wrong;
-  try {
-    read.emplace(file);
-  } catch (const Error& error) {
-    wrong = error.what();
-  }
+  const std::string wrong =
+      comm::failure_while(job.group(), "reads a checkpoint", [&] { read.emplace(file); });
   comm::agree_unless(job.group(), "[launch] learner: the file to load",
                      read ? read->checksum() : "", wrong, "all ranks must see the same file");
   return std::move(*read);

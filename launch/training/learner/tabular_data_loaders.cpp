@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/data/subset.h>
 #include <peal/launch/training/learner/tabular_data_loaders.h>
 #include <peal/nn/parallel/make_equal.h>
@@ -30,18 +30,6 @@ std::string outline_of_rows(const data::Batch& rows, const std::vector<std::int6
   add("targets", rows.y);
   for (const auto& [name, tensor] : rows.more) add(name, tensor);
   return all;
-}
-
-// What goes wrong with it here, for all ranks to hear; nothing where it goes well.
-template <class F>
-std::string wrong_with(const Job& job, const F& make) {
-  const auto busy = job.group().busy("reads a table");
-  try {
-    make();
-  } catch (...) {
-    return words_of_failure();
-  }
-  return "";
 }
 
 }  // namespace
@@ -79,7 +67,8 @@ TabularDataLoaders TabularDataLoaders::from_csv(const Job& job, const std::files
                                                 const data::TableColumns& columns,
                                                 const Options& options) {
   std::optional<data::Table> table;
-  const std::string wrong = wrong_with(job, [&] { table.emplace(data::read_table(path)); });
+  const std::string wrong = comm::failure_while(job.group(), "reads a table",
+                                                [&] { table.emplace(data::read_table(path)); });
   comm::agree_unless(job.group(), "[launch] TabularDataLoaders: the table",
                      table ? concat(table->rows(), " rows") : "", wrong,
                      "every rank is to read the same file");
@@ -90,7 +79,8 @@ TabularDataLoaders TabularDataLoaders::from_table(const Job& job, const data::Ta
                                                   const data::TableColumns& columns,
                                                   const Options& options) {
   Sets sets;
-  const std::string wrong = wrong_with(job, [&] { sets = split(table, columns, options); });
+  const std::string wrong = comm::failure_while(job.group(), "reads a table",
+                                                [&] { sets = split(table, columns, options); });
   comm::agree_unless(job.group(), "[launch] TabularDataLoaders: the rows", sets.outline, wrong,
                      "every rank is to have the same table and options");
   return {job, std::move(sets), options.loaders};

@@ -3,6 +3,7 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/launch/training/learner/exported.h>
 #include <peal/launch/training/learner/text.h>
 #include <peal/nn/checkpoint.h>
@@ -183,12 +184,8 @@ void save_encoder(Learner& learner, const std::filesystem::path& file) {
 
 void load_encoder(Learner& learner, const std::filesystem::path& file) {
   nn::Module encoder = encoder_of(learner);
-  std::string wrong;
-  try {
-    nn::load_model(file, encoder);
-  } catch (const Error& error) {
-    wrong = error.what();
-  }
+  const std::string wrong = comm::failure_while(learner.job.group(), "loads an encoder",
+                                                [&] { nn::load_model(file, encoder); });
   comm::agree_unless(learner.job.group(), "[launch] learner: the encoder to load", "loaded", wrong,
                      "all ranks must see the same file");
 }

@@ -66,14 +66,11 @@ Trainer::Trainer(Job& j, nn::Module m, TrainingArguments args, TrainerOptions op
       options_(std::move(options)),
       plain_(std::move(m)),
       steps_(std::make_shared<TrainerSteps>(*this, j)) {
-  std::string wrong;
-  try {
+  const std::string wrong = failure_in([&] {
     args_.check();
     check_options();
     strategy_of(args_.strategy, job.world());
-  } catch (...) {
-    wrong = words_of_failure();
-  }
+  });
   comm::agree_unless(job.group(), "[trainer] the arguments",
                      concat(alike_on_ranks(args_), ", callbacks: ", options_.callbacks.size()),
                      wrong, "give all ranks the same");

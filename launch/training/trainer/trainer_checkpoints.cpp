@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Trainer's checkpoints: when there is one more, where a run goes on, and the best.
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
 
 #include <fmt/format.h>
@@ -99,8 +99,7 @@ void Trainer::make_checkpoints() {
 void Trainer::clear_output_dir(const std::string& resumed) const {
   std::string wrong;
   if (job.is_main()) {
-    const auto busy = job.group().busy("clears output_dir");
-    try {
+    wrong = comm::failure_while(job.group(), "clears output_dir", [&] {
       std::error_code none;
       const bool own =
           !resumed.empty() && fs::equivalent(fs::absolute(resumed).parent_path(), folder(), none);
@@ -111,9 +110,7 @@ void Trainer::clear_output_dir(const std::string& resumed) const {
                  "(resume_from_checkpoint true), remove them (overwrite_output_dir), or name "
                  "another folder");
       for (const fs::path& each : files) fs::remove(each);
-    } catch (...) {
-      wrong = words_of_failure();
-    }
+    });
   }
   comm::agree_unless(job.group(), concat("[trainer] output_dir ", args_.output_dir), "", wrong, "");
 }
@@ -199,12 +196,8 @@ void Trainer::keep_processing() const {
   if (!options_.save_processing) return;
   std::string wrong;
   if (job.is_main()) {
-    const auto busy = job.group().busy("save_processing");
-    try {
-      options_.save_processing(folder());
-    } catch (...) {
-      wrong = words_of_failure();
-    }
+    wrong = comm::failure_while(job.group(), "save_processing",
+                                [&] { options_.save_processing(folder()); });
   }
   comm::agree_unless(job.group(), "[trainer] save_processing", "", wrong, "");
 }
@@ -236,17 +229,14 @@ void Trainer::load_best_model() {
   std::string best, wrong;
   double score = 0;
   if (job.is_main()) {
-    const auto busy = job.group().busy("looks for the best model");
-    try {
+    wrong = comm::failure_while(job.group(), "looks for the best model", [&] {
       const auto found = nn::CheckpointFolder(folder(), kept(args_), best_by(args_)).best();
       if (found) {
         best = found->string();
         const std::string measure = nn::CheckpointFile(*found).metadata().at(nn::measure_key);
         score = (args_.best_is_greatest() ? 1 : -1) * std::strtod(measure.c_str(), nullptr);
       }
-    } catch (...) {
-      wrong = words_of_failure();
-    }
+    });
   }
   comm::agree_unless(job.group(), "[trainer] load_best_model_at_end", "", wrong, "");
   best = job.group().broadcast_object(best);
@@ -259,12 +249,8 @@ void Trainer::load_best_model() {
 }
 
 void Trainer::load_everywhere(const std::string& path, const char* why) {
-  std::string wrong;
-  try {
-    nn::load_model(path, plain_);
-  } catch (...) {
-    wrong = words_of_failure();
-  }
+  const std::string wrong =
+      comm::failure_while(job.group(), "loads a model", [&] { nn::load_model(path, plain_); });
   comm::agree_unless(job.group(), concat("[trainer] ", why), "", wrong, "");
 }
 

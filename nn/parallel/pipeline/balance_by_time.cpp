@@ -3,6 +3,7 @@
 #include <peal/autograd/grad.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/nn/parallel/pipeline/balance.h>
 #include <peal/nn/parallel/pipeline/balance_by_time.h>
 #include <peal/nn/parallel/pipeline/deferred_batch_norm.h>
@@ -10,7 +11,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -86,14 +86,11 @@ std::vector<int> balance_by_time(const comm::ProcessGroup& group, const Sequenti
                                  const Tensor& sample, int parts, double seconds) {
   std::string wrong, text;
   if (group.rank() == 0) {
-    const auto working = group.busy("balance_by_time");
-    try {
+    wrong = comm::failure_while(group, "balance_by_time", [&] {
       for (const int layers : balance_by_size(profile_times(model, sample, seconds), parts)) {
         text += std::to_string(layers) + " ";
       }
-    } catch (const std::exception& error) {
-      wrong = error.what();
-    }
+    });
   }
   comm::agree_unless(group, "[pipe] the balance by time", concat(parts, " parts"), wrong,
                      "ask for as many on every rank");

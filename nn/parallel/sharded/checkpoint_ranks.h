@@ -4,8 +4,8 @@
 #pragma once
 
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/failure_while.h>
 #include <peal/nn/checkpoint.h>
 
 #include <filesystem>
@@ -25,16 +25,13 @@ struct Ranks {
   // same on all.
   template <class F>
   void together(F&& f, const std::string& advice = {}) const {
-    std::string wrong, mine;
-    {
-      const auto busy = group ? group.busy("a checkpoint of shards") : nullptr;
-      try {
-        mine = f();
-      } catch (...) {
-        wrong = words_of_failure();
-      }
+    std::string mine;
+    const auto attempt = [&] { mine = f(); };
+    if (group) {
+      const std::string wrong = comm::failure_while(group, "a checkpoint of shards", attempt);
+      return comm::agree_unless(group, what, mine, wrong, advice);
     }
-    if (group) return comm::agree_unless(group, what, mine, wrong, advice);
+    const std::string wrong = failure_in(attempt);
     PEAL_CHECK(wrong.empty(), what, ": ", wrong);
   }
 };
