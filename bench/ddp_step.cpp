@@ -21,6 +21,7 @@
 // milliseconds a step, those exposed, and the bytes of the last bucket.
 #include <peal/launch/command_line.h>
 #include <peal/launch/job.h>
+#include <peal/nn/is_of_class.h>
 #include <peal/nn/nn.h>
 #include <peal/nn/parallel/ddp.h>
 
@@ -58,9 +59,8 @@ peal::nn::WrapPolicy a_unit_a_block() {
   return [](const peal::nn::ModelOutline& outline) {
     std::vector<std::string> units;
     for (const auto& part : outline.modules) {
-      if (part.type.ends_with("GptBlock") || part.type.ends_with("BasicBlock")) {
-        units.push_back(part.path);
-      }
+      const auto is = [&](const char* name) { return peal::nn::is_of_class(part.type, name); };
+      if (is("GptBlock") || is("BasicBlock")) units.push_back(part.path);
     }
     return units;
   };

@@ -2,20 +2,13 @@
 #include <peal/autograd/checkpoint.h>
 #include <peal/autograd/core/error.h>
 #include <peal/nn/checkpoint_wrapper.h>
+#include <peal/nn/is_of_class.h>
 #include <peal/nn/named_places.h>
 
 #include <algorithm>
 #include <utility>
 
 namespace peal::nn {
-namespace {
-
-// "peal::nn::GptBlock" is called GptBlock, too.
-bool is_called(const std::string& class_name, const std::string& type) {
-  return class_name == type || class_name.ends_with("::" + type);
-}
-
-}  // namespace
 
 std::string own_class(const Module& module) {
   Module here = module;
@@ -49,14 +42,15 @@ void apply_activation_checkpointing(Module& model, const std::vector<std::string
   NamedPlaces places = named_places(model);
   for (const std::string& type : types) {
     PEAL_CHECK(std::any_of(places.begin(), places.end(),
-                           [&](auto& each) { return is_called(own_class(each.second), type); }),
+                           [&](auto& each) { return is_of_class(own_class(each.second), type); }),
                "apply_activation_checkpointing: the model has no ", type, " below it");
   }
   std::vector<Module> wrappers;
   for (auto& [path, module] : places) {
     const std::string name = own_class(module);
-    const bool wanted = std::any_of(types.begin(), types.end(),
-                                    [&](const std::string& type) { return is_called(name, type); });
+    const bool wanted = std::any_of(types.begin(), types.end(), [&](const std::string& type) {
+      return is_of_class(name, type);
+    });
     if (!wanted || module.as<CheckpointWrapper>() != nullptr) continue;
     auto wrapper = std::find_if(wrappers.begin(), wrappers.end(),
                                 [&](const Module& each) { return each.same_as(module); });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/nn/is_of_class.h>
 #include <peal/nn/parallel/sharded/wrap_policy.h>
 
 #include <algorithm>
@@ -7,18 +8,9 @@
 #include <unordered_map>
 
 namespace peal::nn {
-namespace {
-
-bool is_class(std::string_view type, std::string_view name) {
-  if (!type.ends_with(name)) return false;
-  const std::string_view before = type.substr(0, type.size() - name.size());
-  return before.empty() || before.ends_with("::");
-}
-
-}  // namespace
 
 bool is_never_called(const ModelOutline::Part& part) {
-  return is_class(part.type, "ModuleList") || is_class(part.type, "ModuleDict");
+  return is_of_class(part.type, "ModuleList") || is_of_class(part.type, "ModuleDict");
 }
 
 std::string_view module_of(std::string_view parameter) {
@@ -39,7 +31,7 @@ WrapPolicy wrap_by_type(std::vector<std::string> types) {
       if (part.path.empty()) continue;
       there.insert(part.type);
       for (const std::string& type : types) {
-        if (!is_class(part.type, type)) continue;
+        if (!is_of_class(part.type, type)) continue;
         found.insert(type);
         paths.push_back(part.path);
         break;
