@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/nn/named_places.h>
 #include <peal/nn/parallel/convert_batch_norm.h>
 
 #include <algorithm>
@@ -27,11 +28,6 @@ BatchNorm* convertible_norm(Module& module, std::string_view who, const std::str
   return norm;
 }
 
-struct NormPlace {
-  std::string path;
-  Module old;
-};
-
 }  // namespace
 
 Module convert_batch_norm(Module module, std::string_view who,
@@ -40,28 +36,21 @@ Module convert_batch_norm(Module module, std::string_view who,
   if (const BatchNorm* const norm = convertible_norm(module, who, "", leave)) {
     return made(*norm, "");
   }
-  std::vector<NormPlace> places;
-  const auto look = [&](const auto& self, const Module& parent, const std::string& prefix) -> void {
-    for (auto& [name, child] : parent.named_children()) {
-      if (convertible_norm(child, who, prefix + name, leave) != nullptr) {
-        places.push_back({prefix + name, child});
-      } else {
-        self(self, child, prefix + name + ".");
-      }
-    }
-  };
-  look(look, module, "");
+  NamedPlaces places;
+  for (auto& [path, child] : named_places(module)) {
+    if (convertible_norm(child, who, path, leave) != nullptr) places.emplace_back(path, child);
+  }
   std::vector<std::pair<Module, Module>> known;
-  for (NormPlace& place : places) {
+  for (auto& [path, old] : places) {
     const auto same = std::find_if(known.begin(), known.end(),
-                                   [&](const auto& pair) { return pair.first.same_as(place.old); });
+                                   [&](const auto& pair) { return pair.first.same_as(old); });
     if (same != known.end()) {
-      module.replace_child(place.path, same->second);
+      module.replace_child(path, same->second);
       continue;
     }
-    const Module now = made(*place.old.as<BatchNorm>(), place.path);
-    known.emplace_back(place.old, now);
-    module.replace_child(place.path, now);
+    const Module now = made(*old.as<BatchNorm>(), path);
+    known.emplace_back(old, now);
+    module.replace_child(path, now);
   }
   return module;
 }
