@@ -9,6 +9,7 @@
 #include <peal/nn/parallel/sharded/fsdp_state.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 namespace peal::nn {
@@ -57,6 +58,28 @@ ModelOutline outline_of(const Module& model, const MemberList& members) {
     }
   }
   return outline;
+}
+
+std::vector<std::string> names_within(const Module& model, const std::vector<std::string>& paths) {
+  const auto all = model.named_modules();
+  std::unordered_set<const TensorBody*> inside;
+  for (const std::string& path : paths) {
+    const bool there = std::any_of(all.begin(), all.end(),
+                                   [&](const auto& module) { return module.first == path; });
+    PEAL_CHECK(there && !path.empty(), "ignored_modules: the model has no module '", path,
+               "' below it");
+    const Module module = model.get_submodule(path);
+    for (const NamedTensors& tensors : {module.named_parameters(), module.named_buffers()}) {
+      for (const auto& [name, tensor] : tensors) inside.insert(&tensor.body());
+    }
+  }
+  std::vector<std::string> names;
+  for (const NamedTensors& tensors : {model.named_parameters(), model.named_buffers()}) {
+    for (const auto& [name, tensor] : tensors) {
+      if (inside.contains(&tensor.body())) names.push_back(name);
+    }
+  }
+  return names;
 }
 
 FullyShardedDataParallel::State::State(const Module& model, const FSDPOptions& chosen,
