@@ -13,11 +13,16 @@
 namespace peal::nn {
 namespace {
 
-// A copy in f32, with zeros behind it up to `count`.
-Tensor padded(const Tensor& x, std::int64_t count) {
-  const Tensor wide = Tensor::zeros({count}, DType::f32, x.device());
-  wide.detach(x.shape()).copy_(cast(x, DType::f32));
-  return wide;
+// As `dtype`, rounded to f32 before, with zeros behind it up to `count`; x itself where it is so.
+Tensor padded(const Tensor& x, std::int64_t count, DType dtype) {
+  const Tensor given = cast(cast(x, DType::f32), dtype);
+  const std::int64_t lacking = count - x.numel();
+  if (lacking == 0) return given.detach({count});
+  const Tensor all = Tensor::empty({count}, dtype, x.device());
+  all.detach(x.shape()).copy_(given);
+  const Tensor rest = all.detach({lacking}, x.numel());
+  rest.zero_();
+  return all;
 }
 
 std::int64_t part_of(std::int64_t count, int world, std::int64_t multiple) {
@@ -38,7 +43,7 @@ comm::Work reduce_in_floats(const comm::ProcessGroup& group, const Tensor& data,
                             comm::ReduceOp op, const comm::Label& label) {
   const int world = group.world();
   const std::int64_t part = part_of(data.numel(), world, 1);
-  const Tensor sent = cast(padded(data, part * world), wire);
+  const Tensor sent = padded(data, part * world, wire);  // a copy: data's elements are wider
   const Tensor got = Tensor::empty(sent.shape(), wire, data.device());
   const std::uint64_t tag = label.tag;
   return group.all_to_all(got, sent, label)
@@ -61,7 +66,7 @@ comm::Work reduce_in_int8(const comm::ProcessGroup& group, const Tensor& data, c
   const int world = group.world();
   const std::int64_t part = part_of(data.numel(), world, Int8Blocks::size);
   const std::int64_t rows = part / Int8Blocks::size;
-  const Int8Blocks sent = to_int8(padded(data, part * world));
+  const Int8Blocks sent = to_int8(padded(data, part * world, DType::f32));
   const Int8Blocks got{Tensor::empty(sent.codes.shape(), DType::u8, data.device()),
                        Tensor::empty(sent.scales.shape(), DType::f32, data.device())};
   const std::uint64_t tag = label.tag;
