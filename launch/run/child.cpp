@@ -62,6 +62,13 @@ void redirect(int from, int to) {
 
 }  // namespace
 
+void stand_by() {
+  setpgid(0, 0);
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, nullptr);
+}
+
 pid_t start(const Command& command, const sigset_t& signals) {
   const std::vector<char*> words = pointers(command.words),
                            environment = pointers(command.environment);

@@ -52,6 +52,10 @@ class CannotStart : public Error {
   const int code;
 };
 
+// Of a child by fork() that is to be there after this process: it leads a process group of its own,
+// so that who ends this one's does not end both, and hears no signal.
+void stand_by();
+
 // Starts it with `signals` as its blocked ones. Its process id; CannotStart.
 pid_t start(const Command& command, const sigset_t& signals);
 

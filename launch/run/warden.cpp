@@ -19,11 +19,8 @@ void end(pid_t group) {
   if (session < 0 || session == getsid(0)) kill(-group, SIGKILL);
 }
 
-[[noreturn]] void stand_by(int groups) {
-  setpgid(0, 0);  // who ends this process's group shall not end both
-  sigset_t all;
-  sigfillset(&all);
-  sigprocmask(SIG_BLOCK, &all, nullptr);
+[[noreturn]] void end_after_all(int groups) {
+  stand_by();
   std::vector<pid_t> known;
   for (pid_t group; read(groups, &group, sizeof group) == sizeof group;) {
     if (group > 0) known.push_back(group);
@@ -40,7 +37,7 @@ Warden::Warden() {
   process_ = fork();
   if (process_ == 0) {
     groups.write.close();
-    stand_by(groups.read.fd());
+    end_after_all(groups.read.fd());
   }
   PEAL_CHECK(process_ > 0, "no process: ", std::strerror(errno));
   groups_ = std::move(groups.write);

@@ -27,11 +27,8 @@ void remove(const std::string& path) {
   }
 }
 
-[[noreturn]] void stand_by(int there, const std::string& path) {
-  setpgid(0, 0);  // who ends this process's group shall not end both
-  sigset_t all;
-  sigfillset(&all);
-  sigprocmask(SIG_BLOCK, &all, nullptr);
+[[noreturn]] void remove_after_all(int there, const std::string& path) {
+  stand_by();
   for (char word; read(there, &word, 1) > 0;) continue;
   remove(path);
   _exit(0);
@@ -50,7 +47,7 @@ RanksFolder::RanksFolder()
   remover_ = fork();
   if (remover_ == 0) {
     pipe.write.close();
-    stand_by(pipe.read.fd(), path_);
+    remove_after_all(pipe.read.fd(), path_);
   }
   here_ = std::move(pipe.write);
 }
