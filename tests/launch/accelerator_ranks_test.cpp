@@ -196,6 +196,34 @@ TEST_CASE("a run that goes on from a saved state is the one that did not stop") 
   }
 }
 
+TEST_CASE("what is registered is saved and loaded beside what is prepared, each by itself") {
+  struct Counter {
+    double count = 0;
+    NamedTensors state_dict() const { return {{"count", Tensor::scalar(count, Device{})}}; }
+    void load_state_dict(const NamedTensors& state) { count = state.at(0).second.item<double>(); }
+  };
+  const Folder folder;
+  const auto run = [&](bool goes_on) {
+    return on_ranks(2, [&](launch::Job& job) {
+      launch::Accelerator accelerator(job, {.project_dir = folder.path.string()});
+      Regression net;
+      auto model = accelerator.prepare(net);
+      CHECK(accelerator.unwrap_model(model).same_as(net));
+      Counter first{goes_on ? 0.0 : 3.0}, second{goes_on ? 0.0 : 5.0};
+      accelerator.register_for_checkpointing(first);
+      accelerator.register_for_checkpointing(second);
+      if (goes_on) {
+        accelerator.load_state();
+      } else {
+        accelerator.save_state();
+      }
+      return Numbers{first.count, second.count};
+    });
+  };
+  run(false);
+  CHECK(run(true) == std::vector<Numbers>(2, {3, 5}));
+}
+
 TEST_CASE("ranks with different numbers of batches go on in the same epoch") {
   // Of five batches rank 0 has three and rank 1 two, after which the state is saved.
   const Folder folder;

@@ -173,11 +173,13 @@ TEST_CASE("what is not finite on one rank has all leave the step out") {
       const auto before = model.state_dict()[0].second.to_vector<float>();
       step(job.rank() == 1 ? INFINITY : 1.0);
       CHECK(accelerator.optimizer_step_was_skipped());
+      CHECK(optimizer.step_was_skipped());
       CHECK(model.state_dict()[0].second.to_vector<float>() == before);
       CHECK(scheduler.steps() == 0);
       CHECK(accelerator.scaler().get_scale() == scale / 2);
       step(1.0);
       CHECK(!accelerator.optimizer_step_was_skipped());
+      CHECK(!optimizer.step_was_skipped());
       CHECK(model.state_dict()[0].second.to_vector<float>() != before);
       return scheduler.steps();
     });

@@ -187,6 +187,26 @@ TEST_CASE("a search for rates leaves the scale of losses as it was") {
   CHECK(learner.accelerator().scaler().get_scale() == before);
 }
 
+TEST_CASE("to_bf16 computes in bf16, of parameters that stay f32") {
+  struct Typed : nn::Module {
+    nn::Linear layer = add("layer", nn::Linear(2, 3));
+    std::shared_ptr<DType> seen = std::make_shared<DType>(DType::f32);
+    Tensor forward(const Tensor& x) override {
+      const Tensor y = layer(x);
+      *seen = y.dtype();
+      return y;
+    }
+  };
+  launch::Job job;
+  manual_seed(3);
+  Typed net;
+  data::DataLoader training(std::make_shared<Points>(8), {.batch_size = 4});
+  launch::Learner learner(job, {&training}, net, {.loss = nn::CrossEntropyLoss{}});
+  learner.to_bf16().fit(1);
+  CHECK(*net.seen == DType::bf16);
+  for (const Tensor& each : net.parameters()) CHECK(each.dtype() == DType::f32);
+}
+
 TEST_CASE("distrib_ctx wraps, and puts back what was there, also after an exception") {
   comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
     launch::Job job(group);

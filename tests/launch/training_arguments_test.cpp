@@ -227,6 +227,11 @@ TEST_CASE("rates of the schedules") {
     schedule.set_steps(done);
     CHECK(sgd.lr() == doctest::Approx(wanted));
   }
+  nn::LambdaLR cosine = launch::get_cosine_schedule_with_warmup(sgd, 10, 110);
+  for (const auto& [done, wanted] : {std::pair{5, 0.25}, {10, 0.5}, {60, 0.25}, {110, 0.0}}) {
+    cosine.set_steps(done);
+    CHECK(sgd.lr() == doctest::Approx(wanted));
+  }
   testing::check_has(testing::error_of([&] { launch::get_scheduler("linaer", sgd, 0, 9); }),
                      "'linaer'");
   CHECK(launch::with_commas(1199882) == "1,199,882");
