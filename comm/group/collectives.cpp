@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives as users call them: each checks its sizes, and says what is to be run.
+#include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/reduce/reduce_op.h>
@@ -202,16 +203,13 @@ Work ProcessGroup::all_to_all_single(const View& out, const View& in,
                                      const std::vector<std::int64_t>& in_counts,
                                      const Label& label) const {
   const auto ranks = static_cast<std::int64_t>(world());
-  std::string wrong;  // of this rank's own
-  try {
+  const std::string wrong = failure_in([&] {  // of this rank's own
     check_like(out, in, "all_to_all_single");
     const std::int64_t wanted = checked_total(body(), out_counts, "all_to_all_single, out_counts"),
                        given = checked_total(body(), in_counts, "all_to_all_single, in_counts");
     PEAL_CHECK(in.count == given && out.count == wanted, "all_to_all_single: expected in of ",
                given, " and out of ", wanted, " elements, got ", in.count, " and ", out.count);
-  } catch (const Error& error) {
-    wrong = error.what();
-  }
+  });
   // Of each rank what it gives to all, what it wants of all, and whether anything is wrong.
   const std::int64_t row = 2 * ranks + 1;
   const Tensor told = Tensor::zeros({ranks, row}, DType::i64, Device{});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/device_mesh.h>
 
@@ -131,15 +132,13 @@ DeviceMesh DeviceMesh::flatten(std::initializer_list<std::string_view> names,
   PEAL_CHECK(all_, "[mesh] a part of a mesh, of ", describe(),
              ", cannot be flattened: flatten the whole mesh, by the same names");
   std::vector<Dim> wanted;
-  std::string mine, wrong;
+  std::string mine;
   for (const std::string_view each : names) mine += concat(each, " ");
   mine += concat("as ", name);
-  try {
+  const std::string wrong = failure_in([&] {
     wanted = some(names);
     PEAL_CHECK(!name.empty(), "[mesh] the name of a flat dimension is empty");
-  } catch (const Error& error) {
-    wrong = error.what();
-  }
+  });
   agree_unless(all_, "[mesh] flatten", mine, wrong, "flatten the same dimensions on every rank");
   int colour = 0, key = 0;
   for (const Dim& each : dims_) {

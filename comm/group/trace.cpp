@@ -6,6 +6,7 @@
 // came. That moment lay between rank 0's sending and rank 0's receiving, so each exchange bounds
 // the difference of the two clocks from both sides, with certainty; of many exchanges the tightest
 // bounds count. This is done at the start and at the end, since clocks of two machines drift.
+#include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/record/recorder.h>
 
@@ -84,12 +85,8 @@ void note_ops(GroupBody& group, Recorder& recorder) {
 void start_trace(const ProcessGroup& group) {
   GroupBody& body = body_of(group);
   std::shared_ptr<Recorder> recorder;
-  std::string problem;
-  try {
-    recorder = std::make_shared<Recorder>(body.options.trace, body.rank, body.world);
-  } catch (const Error& error) {
-    problem = error.what();
-  }
+  const std::string problem = failure_in(
+      [&] { recorder = std::make_shared<Recorder>(body.options.trace, body.rank, body.world); });
   for (const std::string& theirs : group.all_gather_object(problem))
     PEAL_CHECK(theirs.empty(), theirs);
   const std::int64_t run = std::stoll(group.all_gather_object(concat(Recorder::now()))[0]);
@@ -119,12 +116,7 @@ void ProcessGroup::write_trace() const {
     group.engine->write(*recorder);
     throw;
   }
-  std::string problem;
-  try {
-    group.engine->write(*recorder);
-  } catch (const Error& error) {
-    problem = error.what();
-  }
+  const std::string problem = failure_in([&] { group.engine->write(*recorder); });
   for (const std::string& theirs : all_gather_object(problem)) PEAL_CHECK(theirs.empty(), theirs);
 }
 

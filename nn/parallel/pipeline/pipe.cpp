@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/ops/concatenate.h>
 #include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/clip_over_ranks.h>
@@ -73,8 +74,8 @@ Pipe::Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& option
   Layers layers = model.named_children();
   std::vector<int> balance = options.balance;
   std::vector<SkipRoute> skips;
-  std::string wrong, ties;
-  try {
+  std::string ties;
+  const std::string wrong = failure_in([&] {
     problem_ =
         pipeline::make_problem(options.kind, group_.world(), options.micro_batches, options.chunks);
     if (balance.empty()) {
@@ -93,9 +94,7 @@ Pipe::Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& option
       convert_deferred_batch_norm(model);
       layers = model.named_children();
     }
-  } catch (const std::exception& error) {
-    wrong = error.what();
-  }
+  });
   comm::agree_unless(group_, "[pipe] the pipeline",
                      lines_of(options, balance, model, layers.size(), skips, ties), wrong,
                      "build the same model, with the same options, on every rank");
