@@ -17,6 +17,8 @@
 #include "points.h"
 
 #include <algorithm>
+#include <barrier>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -205,6 +207,38 @@ TEST_CASE("to_bf16 computes in bf16, of parameters that stay f32") {
   learner.to_bf16().fit(1);
   CHECK(*net.seen == DType::bf16);
   for (const Tensor& each : net.parameters()) CHECK(each.dtype() == DType::f32);
+}
+
+TEST_CASE("what a callback throws on one rank the others hear, who wait for it, whatever it is") {
+  struct Throws : launch::Callback {
+    void after_loss(launch::Loop& loop) override {
+      if (loop.job.rank() == 1) throw 42;
+    }
+  };
+  std::vector<std::string> told(2);
+  std::barrier all(2);  // none leaves before both have failed, so none hears it by that
+  const auto rank = [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    manual_seed(3);
+    data::DataLoader training(std::make_shared<Points>(8), {.batch_size = 2, .shard = job.place()});
+    launch::Learner learner(job, {&training}, nn::Linear(2, 3), {.loss = nn::CrossEntropyLoss{}});
+    learner.callbacks.push_back(std::make_shared<Throws>());
+    std::string& mine = told[static_cast<std::size_t>(job.rank())];
+    try {
+      learner.fit(1);
+    } catch (const Error& error) {
+      mine = error.what();
+    } catch (int number) {
+      mine = std::to_string(number);
+    }
+    all.arrive_and_wait();
+  };
+  try {
+    comm::run_ranks(2, {.deadline = std::chrono::seconds(10)}, rank);
+  } catch (const Error&) {  // the same once more, of the group
+  }
+  CHECK(told[1] == "42");
+  testing::check_has(told[0], "[launch] learner: rank 1: an exception that is no std::exception");
 }
 
 TEST_CASE("distrib_ctx wraps, and puts back what was there, also after an exception") {

@@ -67,6 +67,19 @@ TEST_CASE("a rank that fails in the middle of a step tells the others") {
   }
 }
 
+TEST_CASE("a loss that throws what is no std::exception tells the others") {
+  const auto loss = [](const Tensor&, const Tensor&) -> Tensor { throw 42; };
+  const auto said = heard(2, [&](const Group& group, int) {
+    nn::Pipe pipe(group, uneven_model(), {.micro_batches = 2});
+    try {
+      pipe.step(numbers({4, 5}, 0.1), numbers({4, 2}, 0.2), loss);
+    } catch (int) {
+      throw Error("thrown here: no std::exception");
+    }
+  });
+  for (const std::string& error : said) CHECK(error.find("no std::exception") != error.npos);
+}
+
 TEST_CASE("ranks that give unequally many rows, fewer than micro-batches, are told") {
   const auto said = heard(4, [](const Group& group, int rank) {
     nn::Pipe pipe(group, uneven_model(), {.micro_batches = 4});

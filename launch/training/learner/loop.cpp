@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/learner/loop.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <exception>
 #include <utility>
 
 namespace peal::launch {
@@ -48,10 +48,10 @@ template <class F>
 void Loop::with_others(F&& f) const {
   try {
     f();
-  } catch (const std::exception& error) {
+  } catch (...) {
     // The others are in a collective, and would wait.
     if (job.world() > 1 && !job.group().poisoned()) {
-      job.group().poison(concat("[launch] learner: rank ", job.rank(), ": ", error.what()));
+      job.group().poison(concat("[launch] learner: rank ", job.rank(), ": ", words_of_failure()));
     }
     throw;
   }

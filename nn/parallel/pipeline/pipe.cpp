@@ -10,7 +10,6 @@
 #include <peal/nn/parallel/pipeline/pipe_step.h>
 
 #include <algorithm>
-#include <exception>
 #include <map>
 #include <numeric>
 #include <string>
@@ -200,8 +199,9 @@ double Pipe::run(const Given& given) {
     const bool last = problem_.rank_of(problem_.last_part()) == group_.rank();
     outputs_ = keeps && last ? cat(step.outputs()) : Tensor();
     if (options_.deferred_batch_norm) commit_batch_norm(local_);
-  } catch (const std::exception& error) {
-    group_.abort(concat("[pipe] rank ", group_.global_rank(group_.rank()), ": ", error.what()));
+  } catch (...) {
+    group_.abort(
+        concat("[pipe] rank ", group_.global_rank(group_.rank()), ": ", words_of_failure()));
     throw;
   }
   context().generator.reserve(1);  // the next step draws others
