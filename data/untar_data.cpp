@@ -2,6 +2,7 @@
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/log.h>
+#include <peal/autograd/core/sha256.h>
 #include <peal/data/formats/open_file.h>
 #include <peal/data/formats/sha256.h>
 #include <peal/data/formats/tar.h>

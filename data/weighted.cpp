@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/rng.h>
-#include <peal/data/formats/sha256.h>
+#include <peal/autograd/core/sha256.h>
 #include <peal/data/weighted.h>
 
 #include <algorithm>

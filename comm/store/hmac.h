@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// HMAC-SHA256 (RFC 2104 over FIPS 180-4): proves that one knows a secret, without telling it. It is
-// here, and not from a library, for two processes that shake hands once: a dependency of every
-// program would be dearer. Not for more than that: it is neither fast nor free of side channels.
+// HMAC-SHA256 (RFC 2104 over autograd/core/sha256.h): proves that one knows a secret, without
+// telling it. It is here, and not from a library, for two processes that shake hands once: a
+// dependency of every program would be dearer. Not for more than that: it is neither fast nor free
+// of side channels.
 // Thread safety: pure functions.
 #pragma once
 

@@ -1,32 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 (FIPS 180-4): whether a file is the one that was meant. Thread safety: a value.
+// The SHA-256 of a file (autograd/core/sha256.h). Thread safety: a free function.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
 
 namespace peal::data {
 
-class Sha256 {
- public:
-  void add(std::span<const std::uint8_t> bytes);
-  // Of all that was added, as 64 hexadecimal digits. REQUIRES: called once, last.
-  std::string digest();
-
- private:
-  void mix(const std::uint8_t* block);
-
-  std::array<std::uint32_t, 8> state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  std::array<std::uint8_t, 64> block_{};  // that is not full
-  std::uint64_t bytes_ = 0;
-};
-
-// Of a file's content. Errors: as of OpenFile.
+// Of its content, as 64 hexadecimal digits. Errors: as of OpenFile.
 std::string sha256_of(const std::filesystem::path& file);
 
 }  // namespace peal::data
