@@ -30,10 +30,11 @@ std::int64_t part_of(std::int64_t count, int world, std::int64_t multiple) {
   return (each + multiple - 1) / multiple * multiple;
 }
 
-// What the ranks sent, reduced in their order: `part(r)` is rank r's, in f32.
+// What the ranks sent, reduced in their order: `part(r)` is rank r's, in f32, and the first takes
+// the sum.
 template <class Part>
 Tensor reduced(int world, comm::ReduceOp op, Part part) {
-  const Tensor sum = part(0).clone();
+  const Tensor sum = part(0);
   for (int r = 1; r < world; ++r) add_(sum, part(r));
   return op == comm::ReduceOp::avg ? sum / world : sum;
 }
