@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/launch/training/learner/learner.h>
+#include <peal/launch/training/learner/mixup.h>
+#include <peal/launch/training/loss_items.h>
 #include <peal/launch/training/norms.h>
 #include <peal/nn/optim/adam.h>
 
@@ -12,6 +14,20 @@ namespace {
 
 bool begins_with_path(const std::string& name, const std::string& path) {
   return path.empty() || name == path || name.starts_with(path + ".");
+}
+
+// By the targets that its loss counts; of a batch that is mixed, and of one class a sample, where
+// nothing is weighed or left out, by samples, for which no device has to be waited for.
+double items_of_loss(const Loop& loop, const data::Batch& batch) {
+  const auto counts = counts_of(loop.loss_function);
+  const bool by_targets = counts && batch.y.defined() && batch.y.dtype() == DType::i64 &&
+                          !(counts->are_plain() && batch.y.dim() <= 1);
+  const auto mixes = [](const auto& each) {
+    return dynamic_cast<const MixHandler*>(each.get()) != nullptr;
+  };
+  if (!by_targets || (loop.training && std::ranges::any_of(loop.callbacks, mixes)))
+    return static_cast<double>(batch.size());
+  return counts->of(batch.y);
 }
 
 OptimizerFactory fastai_adam() {
@@ -31,6 +47,7 @@ Learner::Learner(Job& j, Loaders loaders, nn::Module m, LearnerOptions options)
   model = std::move(m);
   loss_function = options_.loss;
   forward = options_.forward;
+  items = [this](const data::Batch& given) { return items_of_loss(*this, given); };
   training_loader = loaders.training;
   validation_loader = loaders.validation;
   callbacks = options_.callbacks;

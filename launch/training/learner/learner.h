@@ -51,7 +51,7 @@ OptimizerFactory optimizer_of(Options options) {
 }
 
 struct LearnerOptions {
-  Loop::LossFunction loss = nullptr;
+  Loop::LossFunction loss = nullptr;  // of peal's, a batch counts by the targets that it counts
   Loop::ForwardFunction forward = nullptr;  // null: model(batch.x)
   // Null: fastai's Adam (beta2 0.99, eps 1e-5, decoupled weight decay of 0.01).
   OptimizerFactory optimizer = nullptr;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/error.h>
 #include <peal/autograd/core/failure_words.h>
+#include <peal/autograd/ops/ops.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/learner/loop.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -135,7 +138,10 @@ void Loop::one_batch() {
     if (batch.y.defined()) loss = loss_function(output, batch.y);
     call(Event::after_loss);
   }
-  if (!training || !loss.defined()) return;
+  if (!training) return;
+  PEAL_CHECK(loss.defined(),
+             "[launch] learner: a batch has no y, so there is no loss to learn from; give samples "
+             "one, or a loss of your own in after_pred (Trainer: compute_loss)");
   bool learnt = false;
   with_events<Event::before_backward>([&] {
     backward();
@@ -153,7 +159,10 @@ void Loop::backward() {
   const auto mine = static_cast<double>(batch.size());
   samples += mine;
   const auto turn = accelerator_->turn(*prepared_model_, sync_gradients);
-  accelerator_->backward(loss, items ? items(batch) : mine);
+  const double counts = items ? items(batch) : mine;
+  // A mean over nothing is no number, and others wait for gradients all the same.
+  if (counts == 0 && !std::isfinite(loss.detach().item<double>())) loss = mul(sum(output), 0);
+  accelerator_->backward(loss, counts);
 }
 
 bool Loop::agreed(bool mine) const {

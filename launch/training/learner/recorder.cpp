@@ -95,7 +95,8 @@ void Recorder::before_epoch(Loop&) {
 
 void Recorder::after_batch(Loop& loop) {
   if (!loop.loss.defined()) return;
-  const double samples = static_cast<double>(loop.batch.size());
+  const double samples =
+      loop.items ? loop.items(loop.batch) : static_cast<double>(loop.batch.size());
   if (!loop.training) {
     loss_sum_ += samples == 0 ? 0 : loop.loss.detach().item<double>() * samples;
     loss_samples_ += samples;
@@ -132,7 +133,7 @@ void Recorder::catch_up(const Loop& loop) {
   const auto sums = all.to_vector<double>();
   for (std::size_t i = 0; i < sums.size(); i += 2) {
     batch_losses.push_back(sums[i] / sums[i + 1]);
-    smooth_.add(batch_losses.back());
+    if (sums[i + 1] > 0) smooth_.add(batch_losses.back());  // else no rank had anything to learn
     losses.push_back(smooth_.value());
   }
 }

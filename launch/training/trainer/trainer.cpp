@@ -2,12 +2,12 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/failure_words.h>
-#include <peal/autograd/ops/ops.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/terminated.h>
 #include <peal/launch/training/accelerator/strategy.h>
 #include <peal/launch/training/csv_rows.h>
 #include <peal/launch/training/learner/profiler.h>
+#include <peal/launch/training/loss_items.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
 #include <peal/launch/training/trainer/updates.h>
 #include <peal/nn/checkpoint.h>
@@ -45,10 +45,9 @@ AcceleratorOptions accelerated_by(const TrainingArguments& args) {
   return options;
 }
 
-double labels_of(const data::Batch& batch) {
-  if (!batch.y.defined() || batch.y.dtype() != DType::i64) return static_cast<double>(batch.size());
-  const NoGrad guard;
-  return sum(cast(batch.y != -100, DType::f64)).item<double>();
+double labels_of(const TargetCounts& counts, const data::Batch& batch) {
+  const bool has_classes = batch.y.defined() && batch.y.dtype() == DType::i64;
+  return has_classes ? counts.of(batch.y) : static_cast<double>(batch.size());
 }
 
 // What all ranks have to give alike.
@@ -92,7 +91,10 @@ Trainer::Trainer(Job& j, nn::Module m, TrainingArguments args, TrainerOptions op
   if (!loss_function) {
     loss_function = nn::CrossEntropyLoss{.label_smoothing = args_.label_smoothing_factor};
   }
-  if (!options_.num_items_in_batch) options_.num_items_in_batch = labels_of;
+  if (!options_.num_items_in_batch) {
+    options_.num_items_in_batch = [by = counts_of(loss_function).value_or(TargetCounts{})](
+                                      const data::Batch& batch) { return labels_of(by, batch); };
+  }
   items = [this](const data::Batch&) { return steps_->items; };
   if (options_.compute_loss) {
     forward = [this](nn::Module& net, const data::Batch& given) {

@@ -82,7 +82,8 @@ struct TrainerOptions {
   // In the place of both, for losses that need more than output and y.
   std::function<LossAndOutput(nn::Module& model, const data::Batch& batch)> compute_loss = nullptr;
   // What a batch's loss is the mean over, by which it counts among those of its step (transformers:
-  // num_items_in_batch). Null: the classes of y (i64) that are not -100, or else the samples.
+  // num_items_in_batch). Null: the classes of y (i64) that the loss does not leave out, or their
+  // weights in it; of a loss of one's own those that are not -100; else the samples.
   std::function<double(const data::Batch& batch)> num_items_in_batch = nullptr;
   std::vector<NamedMetric> compute_metrics = {};  // of evaluations, as "eval_NAME"
   // Others, of what was predicted for all samples together (transformers: compute_metrics of an

@@ -23,7 +23,9 @@ bool is_due(std::int64_t step, double every, std::int64_t all) {
 
 void StepLosses::add(const Tensor& loss, double items) {
   const NoGrad guard;
-  const Tensor value = mul(cast(loss.detach().reshape({}), DType::f64), items);
+  // A mean over nothing is no number.
+  const Tensor value = items == 0 ? Tensor::zeros(Shape{}, DType::f64, loss.device())
+                                  : mul(cast(loss.detach().reshape({}), DType::f64), items);
   group_ = group_.defined() ? group_ + value : value;
   items_ += items;
 }
@@ -152,10 +154,8 @@ void TrainerSteps::before_batch(Loop& loop) {
 // What compute_loss gave counts whether there is a y or not.
 void TrainerSteps::after_pred(Loop& loop) { loop.loss = computed; }
 
-// A mean over nothing is no number; a loss of 0 has the gradients that others wait for.
 void TrainerSteps::after_loss(Loop& loop) {
   items = trainer_.options_.num_items_in_batch(loop.batch);
-  if (items == 0 && loop.loss.defined()) loop.loss = mul(sum(loop.output), 0);
 }
 
 void TrainerSteps::before_backward(Loop& loop) {
@@ -178,8 +178,6 @@ void TrainerSteps::after_step(Loop& loop) {
 void TrainerSteps::after_batch(Loop& loop) {
   if (!loop.training) return;
   epoch_ended = !loop.training_loader->has_next();  // asked later, it is of the next epoch
-  PEAL_CHECK(loop.loss.defined() || !loop.output.defined(),
-             "[trainer] a batch has no y, so there is no loss to learn from; give compute_loss");
   if (std::exchange(learnt_, loop.train_iter) == loop.train_iter) return;  // it was cancelled
   ++batches_;
   if (!loop.sync_gradients) return call(&TrainerCallback::on_substep_end);
