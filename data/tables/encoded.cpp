@@ -4,6 +4,7 @@
 #include <peal/autograd/core/log.h>
 #include <peal/data/tables/encoded.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace peal::data {
@@ -53,7 +54,8 @@ void encode(const Table& table, const Scaling& by, ColumnOf<float> numbers,
 
 Tensor encoded_target(const Table& table, const TableStatistics& statistics) {
   const Categories& by = statistics.target;
-  if (by.column.empty()) return {};
+  if (by.column.empty() || std::ranges::find(table.names(), by.column) == table.names().end())
+    return {};
   const std::int64_t column = table.column(by.column);
   const bool is_number = statistics.target_is_number;
   const Tensor y = Tensor::empty({table.rows()}, is_number ? DType::f32 : DType::i64, Device{});

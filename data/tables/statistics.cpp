@@ -91,9 +91,9 @@ TableStatistics statistics_of(const Table& table, const TableColumns& columns,
   }
   found.target_is_number = columns.target_is_number;
   found.target.column = columns.target;
-  if (!columns.target.empty() && !columns.target_is_number) {
-    found.target = categories_of(table, columns.target, true, rows);
-  }
+  if (columns.target.empty()) return found;
+  static_cast<void>(table.column(columns.target));  // which encoded() may do without, not this
+  if (!columns.target_is_number) found.target = categories_of(table, columns.target, true, rows);
   return found;
 }
 

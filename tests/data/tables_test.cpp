@@ -121,6 +121,24 @@ TEST_CASE("rows as tensors, also rows that were never seen") {
             "it has no column 'age', but job");
 }
 
+TEST_CASE("rows that nobody has judged yet have no target, and all else") {
+  const TableStatistics statistics = data::statistics_of(table(people), columns);
+  const auto judged = data::encoded(table("job,age,height,earns\nsmith,30,2,no\n"), statistics);
+  const auto asked = data::encoded(table("job,age,height\nsmith,30,2\n"), statistics);
+  CHECK(judged->rows().y.defined());
+  CHECK(!asked->rows().y.defined());
+  CHECK(asked->rows().x.to_vector<std::int64_t>() == judged->rows().x.to_vector<std::int64_t>());
+  CHECK(asked->rows()["numbers"].to_vector<float>() ==
+        judged->rows()["numbers"].to_vector<float>());
+  // Nothing is learnt from such a table.
+  TableColumns of = columns;
+  for (const bool is_number : {false, true}) {
+    of.target_is_number = is_number;
+    check_has(error_of([&] { data::statistics_of(table("job,age,height\nsmith,30,2\n"), of); }),
+              "it has no column 'earns'");
+  }
+}
+
 TEST_CASE("a number as the target, and none") {
   const TableStatistics statistics = data::statistics_of(
       table(people), {.numbers = {"height"}, .target = "age", .target_is_number = true},

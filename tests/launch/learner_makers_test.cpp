@@ -157,6 +157,12 @@ TEST_CASE("a table's loaders: some rows judge, and the others say how all are re
   const testing::Folder folder;
   const data::Table table = people(folder);
   std::ofstream(folder.path / "names.csv") << "age,job,hours,income\n";
+  const auto unjudged = folder.path / "unjudged.csv";
+  {
+    std::ifstream in(folder.path / "people.csv");
+    std::ofstream out(unjudged);
+    for (std::string line; std::getline(in, line);) out << line.substr(0, line.rfind(',')) << '\n';
+  }
   std::vector<std::int64_t> learnt, judged;
   for (std::int64_t row = 0; row < 40; ++row) (row % 4 == 1 ? judged : learnt).push_back(row);
   comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
@@ -174,7 +180,13 @@ TEST_CASE("a table's loaders: some rows judge, and the others say how all are re
     const auto whole = data::encoded(table, dls.statistics())->get(judged);
     CHECK(codes[0] == whole.y.to_vector<std::int64_t>()[job.rank() == 0 ? 0 : 1]);
     auto learner = launch::tabular_learner(job, dls, {}, {.layers = {4}});
-    CHECK(learner.get_preds(dls.test_dl(table).get()).predictions.shape() == Shape{40, 2});
+    const auto found = learner.get_preds(dls.test_dl(table).get());
+    CHECK(found.predictions.shape() == Shape{40, 2});
+    CHECK(found.targets.defined());
+    // Rows of which nobody knows the target (fastai: test_df.drop(columns=[target])).
+    const auto asked = learner.get_preds(dls.test_dl(data::read_table(unjudged)).get());
+    CHECK(max(abs(asked.predictions - found.predictions)).item<float>() == 0);
+    CHECK(!asked.targets.defined());
     const auto by_chance = launch::TabularDataLoaders::from_table(
         job, table, columns, {.seed = 3, .loaders = {.batch_size = 4}});
     CHECK(by_chance.statistics() != dls.statistics());

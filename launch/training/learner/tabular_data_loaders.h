@@ -49,7 +49,7 @@ class TabularDataLoaders : public DataLoaders {
   // What the training rows have said.
   const data::TableStatistics& statistics() const { return statistics_; }
   using DataLoaders::test_dl;
-  // Of other rows, which have a target. Errors: as of encoded().
+  // Of other rows, with the target's column or without it. Errors: as of encoded().
   std::unique_ptr<data::DataLoader> test_dl(const data::Table& rows) const {
     return test_dl(data::encoded(rows, statistics_));
   }
