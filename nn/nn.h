@@ -39,6 +39,7 @@
 #include <peal/nn/optim/plateau.h>
 #include <peal/nn/optim/rprop.h>
 #include <peal/nn/optim/rules.h>
+#include <peal/nn/optim/schedule_free.h>
 #include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/schedulers.h>
 #include <peal/nn/optim/schedules.h>

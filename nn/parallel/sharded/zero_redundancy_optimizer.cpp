@@ -2,6 +2,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/schedule/mix.h>
+#include <peal/nn/optim/schedule_free.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/sharded/zero_redundancy_optimizer.h>
 
@@ -73,6 +74,10 @@ std::string OptimizerShards::describe(const Optimizer& optimizer,
 void OptimizerShards::place(Optimizer& optimizer) {
   const std::vector<Tensor>& parameters = optimizer.parameters_;
   if (placement_.owners.size() == parameters.size()) return;
+  PEAL_CHECK(dynamic_cast<const AdamWScheduleFree*>(&optimizer) == nullptr,
+             "[zero] AdamWScheduleFree goes to what a model is judged with by state that each "
+             "parameter's owner alone has; take DistributedDataParallel or "
+             "FullyShardedDataParallel");
   std::vector<std::int64_t> counts;
   for (const Tensor& parameter : parameters) {
     counts.push_back(parameter.requires_grad() ? parameter.numel() : 1);
