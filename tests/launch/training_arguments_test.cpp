@@ -239,3 +239,67 @@ TEST_CASE("rates of the schedules") {
   CHECK(launch::number_text(1) == "1.0");
   CHECK(launch::number_text(2.33475e-5) == "2.33475e-05");
 }
+
+// Formulas of transformers' optimization.py.
+TEST_CASE("schedules have numbers of their own") {
+  const auto rate = [](const char* type, std::int64_t done, const char* numbers,
+                       std::int64_t warm_up = 0, double lr = 1) {
+    return lr * launch::schedule_of(type, warm_up, 100, lr, numbers)(done);
+  };
+  CHECK(rate("cosine", 50, R"({"num_cycles": 1})") == doctest::Approx(0));
+  CHECK(rate("cosine", 100, R"({"num_cycles": 1})") == doctest::Approx(1));
+  CHECK(rate("cosine_with_restarts", 25, R"({"num_cycles": 2})") == doctest::Approx(0.5));
+  CHECK(rate("cosine_with_restarts", 50, R"({"num_cycles": 2})") == doctest::Approx(1));
+  CHECK(rate("polynomial", 50, R"({"power": 2, "lr_end": 0})") == doctest::Approx(0.25));
+  CHECK(rate("polynomial", 100, R"({"lr_end": 0.1})") == doctest::Approx(0.1));
+  CHECK(rate("inverse_sqrt", 300, R"({"timescale": 100})") == doctest::Approx(0.5));
+  CHECK(rate("cosine_with_min_lr", 50, R"({"min_lr_rate": 0.1})") == doctest::Approx(0.55));
+  CHECK(rate("cosine_with_min_lr", 100, R"({"min_lr": 1e-5})", 0, 1e-4) == doctest::Approx(1e-5));
+  CHECK(rate("cosine_with_min_lr", 5, R"({"min_lr_rate": 0.1})", 10) == 0.5);
+  const char* const decay = R"({"num_decay_steps": 20})";
+  for (const auto& [done, wanted] :
+       {std::pair{5, 0.5}, {10, 1.0}, {80, 1.0}, {85, 0.853553391}, {90, 0.5}, {100, 0.0}}) {
+    CHECK(rate("warmup_stable_decay", done, decay, 10) == doctest::Approx(wanted));
+  }
+  const char* const above = R"({"num_decay_steps": 20, "min_lr_ratio": 0.1})";
+  for (const auto& [done, wanted] : {std::pair{0, 0.1}, {5, 0.55}, {90, 0.55}, {101, 0.1}}) {
+    CHECK(rate("warmup_stable_decay", done, above, 10) == doctest::Approx(wanted));
+  }
+  nn::Linear net(1, 1);
+  nn::SGD sgd(net.named_parameters(), {.lr = 0.5});
+  nn::LambdaLR schedule = launch::get_scheduler("cosine", sgd, 0, 100, R"({"num_cycles": 1})");
+  schedule.set_steps(100);
+  CHECK(sgd.lr() == doctest::Approx(0.5));
+
+  const auto refused = [](const char* type, const std::string& numbers) {
+    return fault_of({.lr_scheduler_type = type, .lr_scheduler_kwargs = numbers});
+  };
+  CHECK(refused("cosine", R"({"num_cycle": 1})") ==
+        "[trainer] lr_scheduler_kwargs: cosine has no number 'num_cycle'; did you mean "
+        "'num_cycles'? (it has num_cycles)");
+  testing::check_has(refused("linear", R"({"power": 1})"), "linear has no number 'power'");
+  testing::check_has(refused("cosine", "num_cycles=1"), "an object of JSON");
+  testing::check_has(refused("cosine", R"({"num_cycles": "1"})"), "expected a number, got \"1\"");
+  testing::check_has(refused("cosine_with_min_lr", ""), "got neither");
+  testing::check_has(refused("cosine_with_min_lr", R"({"min_lr": 0, "min_lr_rate": 0})"),
+                     "got both");
+  testing::check_has(refused("cosine_with_min_lr", R"({"min_lr_rate": 2})"), "expected 0 to 1");
+  testing::check_has(refused("warmup_stable_decay", ""), "expected num_decay_steps");
+  CHECK(refused("warmup_stable_decay", decay) == "nothing");
+  TrainingArguments a;  // as transformers' files have it
+  a.read_json(R"({"lr_scheduler_kwargs": {"num_cycles": 2}})");
+  CHECK(a.lr_scheduler_kwargs == R"({"num_cycles":2})");
+  CHECK(read(a, {"--lr_scheduler_type", "cosine", "--lr_scheduler_kwargs", decay}) == 2);
+}
+
+TEST_CASE("units of fsdp are named by their classes, and of no other strategy") {
+  TrainingArguments a{.strategy = "fsdp",
+                      .fsdp_transformer_layer_cls_to_wrap = "GptBlock, Embedding"};
+  CHECK(a.fsdp_classes() == std::vector<std::string>{"GptBlock", "Embedding"});
+  CHECK(fault_of(a) == "nothing");
+  a.fsdp_transformer_layer_cls_to_wrap = "GptBlock,,Embedding";
+  testing::check_has(fault_of(a), "with commas between, got 'GptBlock,,Embedding'");
+  testing::check_has(fault_of({.fsdp_transformer_layer_cls_to_wrap = "GptBlock"}),
+                     "the strategy is 'ddp', which cuts no model into units");
+  testing::check_has(fault_of({.fsdp_offload_params = true}), "[trainer] fsdp_offload_params");
+}

@@ -131,6 +131,7 @@ void Loop::all_batches(data::DataLoader& of, std::int64_t over) {
 }
 
 void Loop::one_batch() {
+  if (training) go_to_training(true);
   {
     const Autocast precision = accelerator_->autocast();
     output = forward ? forward(model, batch) : model(batch.x);

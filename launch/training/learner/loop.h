@@ -92,9 +92,7 @@ class Loop {
   PreparedModel* prepared_model() { return prepared_model_ ? &*prepared_model_ : nullptr; }
   PreparedOptimizer* prepared_optimizer() { return prepared_ ? &*prepared_ : nullptr; }
   // Until what is returned goes, every rank has all of the model, and may save it. Collective.
-  [[nodiscard]] std::shared_ptr<void> whole_model() {
-    return prepared_model_ ? prepared_model_->whole() : nullptr;
-  }
+  [[nodiscard]] std::shared_ptr<void> whole_model();
 
   // Has every callback hear it, by order.
   void call(Event event);
@@ -127,6 +125,11 @@ class Loop {
   double samples = 0;          // of this rank in the step under way
   bool trial = false;  // a search for rates, or a validation alone: nothing is stopped or saved
   std::vector<Value> values;  // of the last epoch, the same on all ranks
+
+ protected:
+  // The parameters become those to train, or to be judged and saved, where the optimizer has others
+  // for each (nn::AdamWScheduleFree).
+  void go_to_training(bool trains);
 
  private:
   // f between an event and what comes after it, cancelled or not.

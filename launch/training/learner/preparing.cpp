@@ -3,6 +3,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/log.h>
 #include <peal/launch/training/learner/loop.h>
+#include <peal/nn/optim/schedule_free.h>
 
 #include <map>
 #include <string>
@@ -52,10 +53,26 @@ void Loop::prepare() {
   }
 }
 
+std::shared_ptr<void> Loop::whole_model() {
+  go_to_training(false);
+  return prepared_model_ ? prepared_model_->whole() : nullptr;
+}
+
+void Loop::go_to_training(bool trains) {
+  auto* const changing = dynamic_cast<nn::AdamWScheduleFree*>(optimizer.get());
+  if (changing == nullptr) return;
+  if (trains) {
+    changing->train();
+  } else {
+    changing->eval();
+  }
+}
+
 // Of "fsdp" what a rank has of the model goes with the wrapper; of others a step under way may have
 // left each rank buffers of its own.
 void Loop::release() {
   if (!prepared_) return;
+  go_to_training(false);
   std::map<std::string, Tensor> values;
   if (prepared_model_->fsdp() == nullptr) {
     static_cast<void>(whole_model());

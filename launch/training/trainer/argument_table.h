@@ -27,7 +27,9 @@
   ROW(std::int64_t, max_steps, -1, any(), "updates in all, whatever num_train_epochs says; -1: it says")              \
   ROW(std::string, lr_scheduler_type, "linear",                                                                       \
       words({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup",            \
-             "inverse_sqrt"}), "how the rate goes on over the updates")                                               \
+             "inverse_sqrt", "cosine_with_min_lr", "warmup_stable_decay"}), "how the rate goes on over the updates")  \
+  ROW(std::string, lr_scheduler_kwargs, "", any(),                                                                    \
+      "the schedule's own numbers, an object of JSON (get_scheduler.h)")                                              \
   ROW(double, warmup_ratio, 0, share(), "the part of all updates in which the rate rises from 0")                     \
   ROW(std::int64_t, warmup_steps, 0, at_least(0), "the same in updates; it counts where both are given")              \
   ROW(std::string, logging_strategy, "steps", words({"no", "steps", "epoch"}), "when to log")                         \
@@ -59,8 +61,13 @@
   ROW(std::optional<bool>, greater_is_better, {}, any(), "without it: false for what ends in loss")                   \
   ROW(std::string, strategy, "ddp", any(), "how ranks share the training (strategy.h)")                               \
   ROW(double, label_smoothing_factor, 0, share(), "of the cross entropy that is the loss where none is given")        \
-  ROW(std::string, optim, "adamw_torch", words({"adamw_torch", "sgd", "adafactor"}), "the optimizer")                 \
+  ROW(std::string, optim, "adamw_torch",                                                                              \
+      words({"adamw_torch", "adamw_torch_fused", "sgd", "adafactor", "adagrad", "rmsprop", "lion_32bit",              \
+             "schedule_free_adamw"}), "the optimizer; both names of AdamW are one")                                   \
   ROW(bool, group_by_length, false, any(), "batches of samples of like length")                                       \
+  ROW(std::string, fsdp_transformer_layer_cls_to_wrap, "", any(),                                                     \
+      "with strategy fsdp the classes of modules, with commas between, that are gathered one by one")                 \
+  ROW(bool, fsdp_offload_params, false, any(), "with strategy fsdp pieces of a model on a device are on the host")    \
   ROW(bool, ddp_find_unused_parameters, false, any(), "parameters may get no gradient in a step")                     \
   ROW(std::optional<double>, ddp_bucket_cap_mb, {}, above(0), "MiB of a bucket of gradients")                         \
   ROW(bool, ddp_broadcast_buffers, true, any(), "buffers are rank 0's in each forward")                               \

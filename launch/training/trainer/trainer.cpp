@@ -12,6 +12,7 @@
 #include <peal/launch/training/trainer/updates.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/loss.h>
+#include <peal/nn/parallel/sharded/wrap_policy.h>
 
 #include <chrono>
 #include <cmath>
@@ -32,7 +33,7 @@ std::int64_t trainable_parameters(const nn::Module& model) {
 }
 
 // The model goes to its device before, and batches come there.
-AcceleratorOptions accelerated_by(const TrainingArguments& args) {
+AcceleratorOptions accelerated_by(const TrainingArguments& args, const TrainerOptions& given) {
   AcceleratorOptions options{.device = "",
                              .mixed_precision = args.fp16   ? "fp16"
                                                 : args.bf16 ? "bf16"
@@ -40,6 +41,10 @@ AcceleratorOptions accelerated_by(const TrainingArguments& args) {
                              .strategy = args.strategy};
   options.ddp.broadcast_buffers = args.ddp_broadcast_buffers;
   options.ddp.find_unused_parameters = args.ddp_find_unused_parameters;
+  options.fsdp = given.fsdp;
+  const std::vector<std::string> classes = args.fsdp_classes();
+  if (!classes.empty()) options.fsdp.wrap = nn::wrap_by_type(classes);
+  if (args.fsdp_offload_params) options.fsdp.cpu_offload.offload_params = true;
   if (args.ddp_bucket_cap_mb)
     options.ddp.buckets.bytes = static_cast<std::int64_t>(*args.ddp_bucket_cap_mb * (1 << 20));
   return options;
@@ -60,7 +65,7 @@ std::string alike_on_ranks(TrainingArguments args) {
 }  // namespace
 
 Trainer::Trainer(Job& j, nn::Module m, TrainingArguments args, TrainerOptions options)
-    : Loop(j, accelerated_by(args)),
+    : Loop(j, accelerated_by(args, options)),
       args_(std::move(args)),
       options_(std::move(options)),
       plain_(std::move(m)),

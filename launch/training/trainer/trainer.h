@@ -96,6 +96,7 @@ struct TrainerOptions {
   // What the rate is multiplied by after `done` of so many updates; null: as lr_scheduler_type
   // says.
   std::function<double(std::int64_t done, std::int64_t updates)> lr_scheduler = nullptr;
+  nn::FSDPOptions fsdp = {};               // of strategy "fsdp", beside the arguments fsdp_...
   std::vector<std::int64_t> lengths = {};  // of train_dataset's samples, for group_by_length
   std::function<void()> gradient_checkpointing_enable = nullptr;  // what that argument calls
   // What else makes a run what it is (its data): a resumed one's are the same. Of a checkpoint

@@ -207,6 +207,7 @@ void Trainer::save_checkpoint() {
   PEAL_CHECK(!args_.output_dir.empty(),
              "[trainer] should_save: a checkpoint needs a folder, and there is none; name it "
              "(output_dir)");
+  go_to_training(false);   // what a checkpoint's model is judged by
   accelerator().scaler();  // whose scale moves when it is asked for next
   Position at{.epoch = epoch, .step = state_.global_step};
   if (!steps_->epoch_ended) {

@@ -7,6 +7,8 @@
 #include <peal/launch/training/trainer/updates.h>
 #include <peal/nn/optim/adafactor.h>
 #include <peal/nn/optim/adam.h>
+#include <peal/nn/optim/rules.h>
+#include <peal/nn/optim/schedule_free.h>
 #include <peal/nn/optim/sgd.h>
 
 #include <algorithm>
@@ -30,6 +32,20 @@ OptimizerFactory optimizer_of_arguments(const TrainingArguments& args) {
   const double lr = args.learning_rate;
   if (args.optim == "sgd") return optimizer_of<nn::SGD>(nn::SGDOptions{.lr = lr});
   if (args.optim == "adafactor") return optimizer_of<nn::Adafactor>(nn::AdafactorOptions{.lr = lr});
+  if (args.optim == "adagrad") return optimizer_of<nn::Adagrad>(nn::AdagradOptions{.lr = lr});
+  if (args.optim == "rmsprop") return optimizer_of<nn::RMSprop>(nn::RMSpropOptions{.lr = lr});
+  if (args.optim == "lion_32bit") {
+    return optimizer_of<nn::Lion>(
+        nn::LionOptions{.lr = lr, .beta1 = args.adam_beta1, .beta2 = args.adam_beta2});
+  }
+  if (args.optim == "schedule_free_adamw") {
+    return optimizer_of<nn::AdamWScheduleFree>(
+        nn::AdamWScheduleFreeOptions{.lr = lr,
+                                     .beta1 = args.adam_beta1,
+                                     .beta2 = args.adam_beta2,
+                                     .eps = args.adam_epsilon,
+                                     .warmup_steps = args.warmup_steps});
+  }
   return optimizer_of<nn::AdamW>(nn::AdamWOptions{
       .lr = lr, .beta1 = args.adam_beta1, .beta2 = args.adam_beta2, .eps = args.adam_epsilon});
 }
@@ -136,8 +152,8 @@ void Trainer::create_scheduler() {
       args_.warmup_steps > 0
           ? args_.warmup_steps
           : static_cast<std::int64_t>(std::ceil(args_.warmup_ratio * static_cast<double>(updates)));
-  std::function<double(std::int64_t)> factor =
-      schedule_of(args_.lr_scheduler_type, warm_up, updates, args_.learning_rate);
+  std::function<double(std::int64_t)> factor = schedule_of(
+      args_.lr_scheduler_type, warm_up, updates, args_.learning_rate, args_.lr_scheduler_kwargs);
   if (options_.lr_scheduler) {
     factor = [own = options_.lr_scheduler, updates](std::int64_t done) {
       return own(done, updates);

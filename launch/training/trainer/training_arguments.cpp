@@ -3,6 +3,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/launch/nearest.h>
 #include <peal/launch/training/trainer/training_arguments.h>
+#include <peal/launch/training/trainer/updates.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -108,6 +109,13 @@ void read_value(const Row& row, const Json& json, T& value) {
   if constexpr (Inner<T>::optional) {
     if (json.is_null()) return value.reset();
   }
+  if constexpr (std::is_same_v<Type, std::string>) {
+    // transformers has an object here, of which this keeps the text.
+    if (json.is_object() && row.name == std::string_view("lr_scheduler_kwargs")) {
+      value = json.dump();
+      return;
+    }
+  }
   PEAL_CHECK(is_of_type<Type>(json), row.name, ": expected ", word_of_type<T>(), ", got ",
              json.dump());
   value = json.get<Type>();
@@ -183,6 +191,20 @@ bool TrainingArguments::best_is_greatest() const {
   return greater_is_better.value_or(!best_metric().ends_with("loss"));
 }
 
+std::vector<std::string> TrainingArguments::fsdp_classes() const {
+  std::vector<std::string> all;
+  std::istringstream in(fsdp_transformer_layer_cls_to_wrap);
+  for (std::string name; std::getline(in, name, ',');) {
+    std::erase(name, ' ');
+    PEAL_CHECK(!name.empty(),
+               "[trainer] fsdp_transformer_layer_cls_to_wrap: expected names of classes with "
+               "commas between, got '",
+               fsdp_transformer_layer_cls_to_wrap, "'");
+    all.push_back(std::move(name));
+  }
+  return all;
+}
+
 void TrainingArguments::check() const {
   each_argument(*this, [](const Row& row, const auto& value) {
     const std::string fault = fault_of(row, value);
@@ -197,6 +219,14 @@ void TrainingArguments::check() const {
              "[trainer] max_steps: expected 1 or more updates, or -1, got ", max_steps);
   PEAL_CHECK(!output_dir.empty() || save_strategy == "no",
              "[trainer] output_dir: checkpoints need a folder; name one, or save_strategy no");
+  static_cast<void>(fsdp_classes());
+  PEAL_CHECK(
+      strategy == "fsdp" || (fsdp_transformer_layer_cls_to_wrap.empty() && !fsdp_offload_params),
+      "[trainer] ",
+      fsdp_offload_params ? "fsdp_offload_params" : "fsdp_transformer_layer_cls_to_wrap",
+      ": the strategy is '", strategy, "', which cuts no model into units; take 'fsdp'");
+  static_cast<void>(
+      schedule_of(lr_scheduler_type, 0, 1'000'000'000, learning_rate, lr_scheduler_kwargs));
   if (best_metric().empty()) return;
   PEAL_CHECK(eval_strategy != "no", "[trainer] metric_for_best_model ", best_metric(),
              ": nothing is evaluated (eval_strategy no); say when");

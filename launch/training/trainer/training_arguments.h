@@ -48,6 +48,8 @@ struct TrainingArguments {
   // "eval_loss", or what else the best checkpoint is found by; empty where none is looked for.
   std::string best_metric() const;
   bool best_is_greatest() const;
+  // Those of fsdp_transformer_layer_cls_to_wrap, one by one.
+  std::vector<std::string> fsdp_classes() const;
 };
 
 // A row of the table, for help and documentation.

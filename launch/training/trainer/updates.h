@@ -21,11 +21,13 @@ TrainingLength length_of_training(std::int64_t batches, std::int64_t accumulated
                                   std::int64_t max_steps);
 
 // What the learning rate is multiplied by after so many updates, of `updates`, the first `warm_up`
-// of which rise from 0: lr_scheduler_type. `learning_rate` matters for "polynomial" alone, which
-// ends at 1e-7. Error for another name.
+// of which rise from 0: lr_scheduler_type. `learning_rate` matters where rates are named at which
+// it ends (lr_end, min_lr). `numbers`, its own, are an object of JSON, or empty (get_scheduler.h).
+// Errors: another name, of it or of a number; what is no such object; a number that makes no sense.
 std::function<double(std::int64_t done)> schedule_of(const std::string& lr_scheduler_type,
                                                      std::int64_t warm_up, std::int64_t updates,
-                                                     double learning_rate);
+                                                     double learning_rate,
+                                                     const std::string& numbers = {});
 
 // "1,199,882".
 std::string with_commas(std::int64_t number);
