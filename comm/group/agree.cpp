@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/schedule/mix.h>
 
@@ -42,6 +43,19 @@ std::string faults_in(const ProcessGroup& group, const std::vector<std::string>&
   }
   if (count > most_faults) all += concat("; and ", count - most_faults, " ranks more");
   return all;
+}
+
+bool is_out_of_memory(const std::string& text) {
+  return text.find(out_of_memory_words) != std::string::npos;
+}
+
+// An Error; where nothing else is wrong on any rank, OutOfMemory.
+[[noreturn]] void fail_by(const std::vector<std::string>& texts, const std::string& words) {
+  const bool only_memory = std::ranges::all_of(texts, [](const std::string& text) {
+    return !text.starts_with(fault) || is_out_of_memory(text);
+  });
+  if (only_memory) throw OutOfMemory(words);
+  fail(words);
 }
 
 // Whoever has read what all said may end with its error at once: not while another still reads,
@@ -109,7 +123,7 @@ std::string agree(const ProcessGroup& group, std::string_view what, const std::s
   const auto texts = group.all_gather_object(mine);
   wait_for_readers(group);
   const std::string faults = faults_in(group, texts);
-  PEAL_CHECK(faults.empty(), what, ": ", faults);
+  if (!faults.empty()) fail_by(texts, concat(what, ": ", faults));
   for (std::size_t r = 1; r < texts.size(); ++r) {
     if (texts[r] == texts[0]) continue;
     const auto [theirs, other] = first_difference(texts[0], texts[r]);
@@ -124,7 +138,7 @@ void agree_unless(const ProcessGroup& group, std::string_view what, const std::s
   agree(group, what, wrong.empty() ? mine : fault + wrong, advice);
   if (wrong.empty()) return;
   wait_for_readers(group);
-  fail(concat(what, group.world() == 1 ? ": " : ": on all ranks: ", wrong));
+  fail_by({fault + wrong}, concat(what, group.world() == 1 ? ": " : ": on all ranks: ", wrong));
 }
 
 }  // namespace peal::comm

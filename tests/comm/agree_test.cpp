@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Agreement among ranks: nothing where they agree, the first difference where they do not.
+#include <peal/autograd/core/failure_words.h>
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/failure_while.h>
 #include <peal/comm/start/threads.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -132,6 +136,38 @@ TEST_CASE("what a rank does before it agrees may take longer than the group's de
     });
     agree_unless(group, "[test] the file", "", wrong, "");
   });
+}
+
+TEST_CASE("where all that is wrong is want of memory, it is OutOfMemory on all ranks") {
+  const auto words = [](const std::function<void()>& f) {
+    try {
+      f();
+    } catch (...) {
+      return words_of_failure();
+    }
+    return std::string();
+  };
+  const std::string of_device = words([] { throw OutOfMemory("cuda: none is left"); });
+  const std::string of_host = words([] { throw std::bad_alloc(); });
+  const auto is_memory = [](const std::function<std::string(int)>& wrong) {
+    std::atomic<int> ranks{0};
+    run_ranks(3, {}, [&](const ProcessGroup& group) {
+      try {
+        agree_unless(group, "[test] the model", concat(group.rank()), wrong(group.rank()), "");
+      } catch (const OutOfMemory& error) {
+        CHECK(std::string(error.what()).find("[test] the model: ") == 0);
+        ++ranks;
+      } catch (const Error&) {
+      }
+      group.barrier().wait();
+    });
+    return ranks.load();
+  };
+  CHECK(is_memory([&](int rank) { return rank == 1 ? of_device : ""; }) == 3);
+  CHECK(is_memory([&](int rank) { return rank == 1 ? of_device : of_host; }) == 3);
+  CHECK(is_memory([&](int) { return of_host; }) == 3);
+  CHECK(is_memory([&](int rank) { return rank == 1 ? of_device : "it is odd"; }) == 0);
+  CHECK(is_memory([&](int) { return "it is odd"; }) == 0);
 }
 
 TEST_CASE("a digest sees every bit, and the length") {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Accelerator: what ranks do together beside training, and runs that go on where they stopped.
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/failure_words.h>
+#include <peal/autograd/core/out_of_memory.h>
+#include <peal/comm/group/agree.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
@@ -155,6 +158,34 @@ TEST_CASE("where memory runs out on one rank, all try the same smaller batch") {
   });
   CHECK(tried[0] == std::vector<std::int64_t>{128, 115, 103, 92, 82});
   CHECK(tried[1] == tried[0]);
+}
+
+TEST_CASE("where it runs out in what ranks do together, all try a smaller batch as well") {
+  // As wrappers and prepare() do: what one rank finds is everybody's Error.
+  const auto tried = on_ranks(3, [](launch::Job& job) {
+    std::vector<std::int64_t> sizes;
+    launch::find_executable_batch_size(job.group(), 128, [&](std::int64_t size) {
+      sizes.push_back(size);
+      std::string wrong;
+      try {
+        if (job.rank() > 0 && size > 100) throw OutOfMemory("cuda: none is left");
+        if (job.rank() == 1 && size > 90) throw std::bad_alloc();
+      } catch (...) {
+        wrong = words_of_failure();
+      }
+      comm::agree_unless(job.group(), "a model", "", wrong, "");
+    });
+    return sizes;
+  });
+  for (const auto& sizes : tried) CHECK(sizes == std::vector<std::int64_t>{128, 115, 103, 92, 82});
+  // Something else is wrong, too: nothing is tried again.
+  const std::string words = failure_of(2, [](launch::Job& job) {
+    launch::find_executable_batch_size(job.group(), 128, [&](std::int64_t) {
+      comm::agree_unless(job.group(), "a model", "",
+                         job.rank() == 0 ? "out of memory: none is left" : "it has no layer", "");
+    });
+  });
+  CHECK(words.find("a model") != std::string::npos);
 }
 
 TEST_CASE("a run that goes on from a saved state is the one that did not stop") {
