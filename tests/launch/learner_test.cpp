@@ -207,12 +207,23 @@ TEST_CASE("two ranks train, judge and search rates as one") {
       const auto rates = learner.lr_find();
       CHECK(sum(abs(p.net.a.weight - before)).item<float>() == 0);
       CHECK(p.training.epoch() == 0);
+      // Of what is left without the first tenth and the last five (fastai: minimum, steep).
+      std::size_t least = 10, steepest = 10;
+      const auto slope = [&](std::size_t i) {
+        return (rates.losses[i + 1] - rates.losses[i]) / std::log(rates.lrs[i + 1] / rates.lrs[i]);
+      };
+      for (std::size_t i = 10; i + 5 < rates.losses.size(); ++i) {
+        if (rates.losses[i] < rates.losses[least]) least = i;
+        if (i + 6 < rates.losses.size() && slope(i) < slope(steepest)) steepest = i;
+      }
+      CHECK(rates.minimum == doctest::Approx(rates.lrs[least] / 10));
+      CHECK(rates.steep == doctest::Approx(rates.lrs[steepest]));
       learner.fit_one_cycle(2, 0.05);
       CHECK(learner.model.as<nn::DistributedDataParallel>() == nullptr);
       const double accuracy = learner.validate()[1].value;
       if (!job.is_main()) return;
       losses[world] = learner.recorder().batch_losses;
-      found[world] = {rates.valley};
+      found[world] = {rates.valley, rates.minimum, rates.steep};
       judged[world] = accuracy;
     });
   }

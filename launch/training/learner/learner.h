@@ -96,6 +96,8 @@ struct DistribOptions {
 struct LearningRates {
   std::vector<double> lrs, losses;  // all that was tried; smooth losses
   double valley = 0, valley_loss = 0;
+  // fastai's other suggestions: a tenth of the rate of the least loss; where it falls the steepest.
+  double minimum = 0, steep = 0;
   void plot(const std::filesystem::path& path) const;
 };
 // Where the longest fall of the losses is about half over (fastai: valley): an

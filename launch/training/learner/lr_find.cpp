@@ -106,6 +106,26 @@ std::size_t valley(const std::vector<double>& losses) {
   return static_cast<std::size_t>(std::max<std::ptrdiff_t>(at, 0));
 }
 
+namespace {
+
+// By the logarithm of the rate; the first of equals.
+std::size_t steepest(const std::vector<double>& losses, const std::vector<double>& lrs,
+                     std::size_t from) {
+  std::size_t best = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i + 1 < losses.size(); ++i) {
+    const double slope =
+        (losses[i + 1] - losses[i]) / (std::log(lrs[from + i + 1]) - std::log(lrs[from + i]));
+    if (slope < least) {
+      least = slope;
+      best = i;
+    }
+  }
+  return from + best;
+}
+
+}  // namespace
+
 LearningRates Learner::lr_find(double start_lr, double end_lr, int num_it) {
   PEAL_CHECK(start_lr > 0 && end_lr > start_lr, "[launch] lr_find: from ", start_lr, " to ", end_lr,
              " is no rise from above 0");
@@ -131,6 +151,9 @@ LearningRates Learner::lr_find(double start_lr, double end_lr, int num_it) {
   const std::size_t at = from + launch::valley(looked_at);
   found.valley = found.lrs[at];
   found.valley_loss = found.losses[at];
+  const auto least = std::ranges::min_element(looked_at) - looked_at.begin();
+  found.minimum = found.lrs[from + static_cast<std::size_t>(least)] / 10;
+  found.steep = found.lrs[steepest(looked_at, found.lrs, from)];
   return found;
 }
 
