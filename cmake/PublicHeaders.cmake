@@ -10,7 +10,7 @@ set(faces peal.h
   comm/pipeline/draw.h comm/pipeline/verify.h
   comm/store/open_store.h
   data/data.h
-  launch/command_line.h launch/job.h launch/training/accumulation.h launch/training/across_processes.h
+  launch/command_line.h launch/job.h launch/print.h launch/training/accumulation.h launch/training/across_processes.h
   launch/training/dispatcher.h launch/training/evaluation.h
   launch/training/accelerator/accelerator.h autograd/core/out_of_memory.h
   launch/training/accelerator/local_sgd.h

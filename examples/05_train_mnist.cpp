@@ -14,6 +14,7 @@
 #include <peal/data/synthetic_digits.h>
 #include <peal/examples/trainer_program.h>
 #include <peal/launch/job.h>
+#include <peal/launch/print.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/basic_net.h>
@@ -26,7 +27,7 @@
 #include <string>
 
 using namespace peal;
-using trainer_program::print;
+using launch::print;
 
 namespace {
 

@@ -16,6 +16,7 @@
 #include <peal/examples/adult.h>
 #include <peal/examples/trainer_program.h>
 #include <peal/launch/job.h>
+#include <peal/launch/print.h>
 #include <peal/launch/training/read_by_all.h>
 #include <peal/launch/training/trainer/export_run.h>
 #include <peal/nn/metrics/classification.h>
@@ -94,7 +95,7 @@ int main(int argc, char** argv) {
                      {"train_samples", std::to_string(learnt ? learnt->size() : 0)}},
         .save_processing =
             [&](const std::string& folder) { data::save_statistics(beside(folder), statistics); },
-        .tell = trainer_program::print};
+        .tell = launch::print};
     if (!run_file.empty()) options.callbacks = {std::make_shared<launch::ExportRun>(run_file)};
     launch::Trainer trainer(job, net, arguments, options);
     trainer_program::train_or_judge(trainer);

@@ -21,6 +21,7 @@
 #include <peal/data/text/token_file.h>
 #include <peal/examples/trainer_program.h>
 #include <peal/launch/job.h>
+#include <peal/launch/print.h>
 #include <peal/launch/training/read_by_all.h>
 #include <peal/launch/training/trainer/export_run.h>
 #include <peal/nn/metrics/classification.h>
@@ -34,7 +35,7 @@
 #include <vector>
 
 using namespace peal;
-using trainer_program::print;
+using launch::print;
 
 namespace {
 

@@ -19,6 +19,7 @@
 #include <peal/data/images/random_transforms.h>
 #include <peal/examples/trainer_program.h>
 #include <peal/launch/job.h>
+#include <peal/launch/print.h>
 #include <peal/launch/training/trainer/export_run.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
@@ -37,7 +38,7 @@
 #include <vector>
 
 using namespace peal;
-using trainer_program::print;
+using launch::print;
 namespace fs = std::filesystem;
 
 namespace {

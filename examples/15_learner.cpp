@@ -9,12 +9,11 @@
 #include <peal/data/synthetic_digits.h>
 #include <peal/launch/command_line.h>
 #include <peal/launch/job.h>
+#include <peal/launch/print.h>
 #include <peal/launch/training/learner/learner.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/basic_net.h>
-
-#include <cstdio>
 
 using namespace peal;
 
@@ -35,12 +34,11 @@ int main(int argc, char** argv) {
     data::DataLoader training(digits(true), {.batch_size = 32, .shuffle = true});
     data::DataLoader validation(digits(false), {.batch_size = 50});
     manual_seed(0);
-    launch::Learner learner(
-        job, {&training, &validation}, nn::BasicNet(),
-        {.loss = nn::NLLLoss{},
-         .metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
-         .strategy = strategy,
-         .tell = [](const std::string& text) { std::puts(text.c_str()), std::fflush(stdout); }});
+    launch::Learner learner(job, {&training, &validation}, nn::BasicNet(),
+                            {.loss = nn::NLLLoss{},
+                             .metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
+                             .strategy = strategy,
+                             .tell = launch::print});
     learner.fit_one_cycle(epochs, learner.lr_find(1e-6, 1, 30).valley);
   });
 }

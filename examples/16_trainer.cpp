@@ -8,12 +8,12 @@
 #include <peal/data/mnist.h>
 #include <peal/data/synthetic_digits.h>
 #include <peal/launch/job.h>
+#include <peal/launch/print.h>
 #include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/basic_net.h>
 
-#include <cstdio>
 #include <string>
 
 using namespace peal;
@@ -31,13 +31,12 @@ int main(int argc, char** argv) {
       if (!folder.empty()) return data::mnist(folder, train);
       return data::synthetic_digits(train ? 640 : 200, train ? 1 : 2);
     };
-    launch::Trainer trainer(
-        job, nn::BasicNet(), arguments,
-        {.train_dataset = digits(true),
-         .eval_dataset = digits(false),
-         .loss = nn::NLLLoss{},
-         .compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
-         .tell = [](const std::string& text) { std::puts(text.c_str()), std::fflush(stdout); }});
+    launch::Trainer trainer(job, nn::BasicNet(), arguments,
+                            {.train_dataset = digits(true),
+                             .eval_dataset = digits(false),
+                             .loss = nn::NLLLoss{},
+                             .compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
+                             .tell = launch::print});
     if (arguments.do_train) trainer.train();
     if (arguments.do_eval) trainer.evaluate();
   });

@@ -11,6 +11,7 @@
 #include <peal/data/tables/encoded.h>
 #include <peal/examples/adult.h>
 #include <peal/examples/learner_program.h>
+#include <peal/launch/print.h>
 #include <peal/launch/training/accelerator/accelerator.h>
 #include <peal/launch/training/learner/data_loaders.h>
 #include <peal/launch/training/learner/progress.h>
@@ -26,7 +27,7 @@
 #include <string>
 
 using namespace peal;
-using learner_program::print;
+using launch::print;
 
 namespace {
 

@@ -14,6 +14,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/images/transforms.h>
 #include <peal/examples/learner_program.h>
+#include <peal/launch/print.h>
 #include <peal/launch/training/learner/exported.h>
 #include <peal/launch/training/learner/image_data_loaders.h>
 #include <peal/launch/training/learner/mixup.h>
@@ -30,7 +31,7 @@
 #include <vector>
 
 using namespace peal;
-using learner_program::print;
+using launch::print;
 
 namespace {
 

@@ -14,6 +14,7 @@
 #include <peal/data/text/text_files.h>
 #include <peal/data/text/tokenizer.h>
 #include <peal/examples/learner_program.h>
+#include <peal/launch/print.h>
 #include <peal/launch/training/learner/progress.h>
 #include <peal/launch/training/learner/text.h>
 #include <peal/nn/metrics/classification.h>
@@ -28,7 +29,7 @@
 #include <vector>
 
 using namespace peal;
-using learner_program::print;
+using launch::print;
 
 namespace {
 

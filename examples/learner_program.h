@@ -7,7 +7,6 @@
 #include <peal/launch/command_line.h>
 #include <peal/launch/job.h>
 
-#include <cstdio>
 #include <functional>
 #include <string>
 
@@ -16,11 +15,6 @@ namespace learner_program {
 struct Options {
   std::string data, exported, loaded, asked, device = "cpu";
 };
-
-inline void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);  // at once, where it goes to a file
-}
 
 // `words`: what --data and --predict are, for --help; and what is missing where neither is named.
 struct Words {

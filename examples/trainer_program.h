@@ -5,9 +5,6 @@
 
 #include <peal/launch/training/trainer/trainer.h>
 
-#include <cstdio>
-#include <string>
-
 namespace trainer_program {
 
 // What is best for a model that begins anew, where transformers' defaults are for such as were
@@ -19,11 +16,6 @@ inline const peal::launch::TrainingArguments defaults{.do_train = true,
                                                       .logging_strategy = "epoch",
                                                       .save_strategy = "no",
                                                       .seed = 0};
-
-inline void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);  // at once, where it goes to a file
-}
 
 // Or judges the model of --resume_from_checkpoint, with --do_train false.
 inline void train_or_judge(peal::launch::Trainer& trainer) {

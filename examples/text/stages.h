@@ -6,6 +6,7 @@
 #include <peal/data/text/vocabulary.h>
 #include <peal/examples/trainer_program.h>
 #include <peal/launch/job.h>
+#include <peal/launch/print.h>
 #include <peal/launch/training/read_by_all.h>
 #include <peal/nn/models/awd_lstm.h>
 
@@ -15,7 +16,7 @@
 namespace texts {
 
 using namespace peal;
-using trainer_program::print;
+using launch::print;
 
 inline launch::TrainingArguments defaults() {
   launch::TrainingArguments run = trainer_program::defaults;

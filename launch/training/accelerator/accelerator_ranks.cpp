@@ -6,9 +6,9 @@
 #include <peal/autograd/core/out_of_memory.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/failure_while.h>
+#include <peal/launch/print.h>
 #include <peal/launch/training/accelerator/accelerator.h>
 
-#include <cstdio>
 #include <new>
 
 namespace peal::launch {
@@ -49,9 +49,7 @@ void Accelerator::local_main_process_first(const std::function<void()>& f) const
 }
 
 void Accelerator::print(const std::string& text) const {
-  if (!is_main_process()) return;
-  std::fputs((text + "\n").c_str(), stdout);
-  std::fflush(stdout);
+  if (is_main_process()) launch::print(text);
 }
 
 bool Accelerator::check_trigger() {

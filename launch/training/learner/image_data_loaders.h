@@ -7,7 +7,7 @@
 //   auto dls = launch::ImageDataLoaders::from_name_func(
 //       job, data::image_files("pets/images"),
 //       [](const std::string& name) { return name[0] < 'a' ? "cat" : "dog"; }, {.size = 224});
-//   auto learner = launch::vision_learner(job, dls, net, {.tell = print});
+//   auto learner = launch::vision_learner(job, dls, net, {.tell = launch::print});
 //
 // Training images are cropped at random and flipped, others cut out of the middle, unless
 // transforms are given. Collective: ranks find the same images (names, classes and which of them

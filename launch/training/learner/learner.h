@@ -5,7 +5,7 @@
 //   launch::Learner learner(job, {&training, &validation}, net,
 //                           {.loss = nn::CrossEntropyLoss{},
 //                            .metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
-//                            .tell = print});
+//                            .tell = launch::print});
 //   const double lr = learner.lr_find().valley;
 //   learner.fit_one_cycle(5, lr);
 //   learner.recorder().plot_loss("loss.svg");

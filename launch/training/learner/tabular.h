@@ -5,7 +5,7 @@
 //
 //   const auto statistics = data::statistics_of(table, columns);
 //   launch::DataLoaders dls(job, data::encoded(table, statistics), data::encoded(others,
-//   statistics)); auto learner = launch::tabular_learner(job, dls, statistics, {.tell = print});
+//   statistics)); auto learner = launch::tabular_learner(job, dls, statistics, {.tell = launch::print});
 //   learner.fit_one_cycle(3, 5e-3);
 //   learner.export_to("adult.learner");
 //

@@ -5,7 +5,7 @@
 //
 //   auto dls = launch::TabularDataLoaders::from_csv(job, "adult.csv",
 //       {.categories = {"workclass", "education"}, .numbers = {"age"}, .target = "salary"});
-//   auto learner = launch::tabular_learner(job, dls, {.tell = print});
+//   auto learner = launch::tabular_learner(job, dls, {.tell = launch::print});
 //   learner.fit_one_cycle(3);
 //   learner.get_preds(dls.test_dl(data::read_table("others.csv")).get());
 //

@@ -3,7 +3,7 @@
 // on AWD-LSTMs: a language model learns the words, and a classifier begins with its encoder.
 //
 //   auto dls = launch::language_model_loaders(job, train_tokens, valid_tokens, {.batch_size = 64});
-//   auto lm = launch::language_model_learner(job, dls, words, {.tell = print});
+//   auto lm = launch::language_model_learner(job, dls, words, {.tell = launch::print});
 //   lm.fit_one_cycle(1, 1e-2);
 //   launch::save_encoder(lm, "encoder");
 //

@@ -5,7 +5,7 @@
 //
 //   nn::ResNet34 net;
 //   nn::load_model("resnet34.safetensors", net);  // torchvision's
-//   auto learner = launch::vision_learner(job, dls, net, train->classes(), {.tell = print});
+//   auto learner = launch::vision_learner(job, dls, net, train->classes(), {.tell = launch::print});
 //   learner.fine_tune(3);
 //   learner.export_to("pets.learner");
 //

@@ -7,7 +7,7 @@
 //                           {.train_dataset = train, .eval_dataset = test,
 //                            .loss = nn::NLLLoss{},
 //                            .compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
-//                            .tell = print});
+//                            .tell = launch::print});
 //   trainer.train();
 //   trainer.evaluate();
 //
