@@ -67,12 +67,14 @@ TEST_CASE("images' loaders: by folders, or by what their names say, alike on all
     CHECK(dls.vocab() == both);
     CHECK(samples(dls.train()) == 6);
     CHECK(samples(dls.valid()) == 2);
+    CHECK(samples(*dls.tta_dl()) == 2);
 
     auto parted = options;
     parted.valid_pct = 0.25;
     auto by_chance = ImageDataLoaders::from_folder(job, folder.path / "train", parted);
     CHECK(by_chance.train().dataset().size() == 9);
     CHECK(by_chance.valid().dataset().size() == 3);
+    CHECK(by_chance.tta_dl()->dataset().size() == 3);
 
     const auto images = data::image_files(folder.path);
     auto named = ImageDataLoaders::from_name_re(job, images, "^(.+)_[0-9]", parted);

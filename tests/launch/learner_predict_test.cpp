@@ -3,6 +3,7 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
+#include <peal/data/samples.h>
 #include <peal/data/text/text_set.h>
 #include <peal/launch/training/learner/exported.h>
 #include <peal/launch/training/learner/interpretation.h>
@@ -82,6 +83,48 @@ TEST_CASE("predictions of all ranks are those of one, each sample once and in or
         CHECK(one.label ==
               std::vector<std::string>{"red", "green", "blue"}[one.decoded.item<std::int64_t>()]);
       }
+    });
+  }
+}
+
+TEST_CASE("what is said of a sample and of its variants becomes one, on any number of ranks") {
+  struct Shaken : data::SampleSet {
+    std::int64_t size() const override { return 7; }
+    data::Sample sample(std::int64_t k, data::Draw& draw) const override {
+      const float x = static_cast<float>(k) - 3 + draw.uniform();
+      return {Tensor::from(std::vector<float>{x, 1}, {2}, Device{}), tensor(k % 3)};
+    }
+  };
+  const auto variants = std::make_shared<Shaken>();
+  for (const int world : {1, 2, 3}) {
+    comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      nn::Linear net = made_net();
+      data::DataLoader loader(std::make_shared<Points>(7), exact_share(job));
+      data::DataLoader augmented(variants, exact_share(job));
+      launch::Learner learner(job, {nullptr, &loader}, net, with_cross_entropy());
+      const Tensor plain = learner.get_preds().predictions;
+      const NoGrad guard;
+      std::vector<std::int64_t> seven{0, 1, 2, 3, 4, 5, 6};
+      const auto of_epoch = [&](std::int64_t epoch) {
+        return softmax(net(variants->augmented(seven, data::Draws{0, epoch}).x), 1);
+      };
+      const Tensor first = of_epoch(0), second = of_epoch(1);
+      CHECK(max(abs(first - second)).item<float>() > 1e-3f);
+      for (int again = 0; again < 2; ++again) {
+        const auto found = learner.tta(augmented, nullptr, {.n = 2});
+        const Tensor wanted = (first + second) * 0.375 + plain * 0.25;
+        CHECK(max(abs(found.predictions - wanted)).item<float>() < 1e-6f);
+        check_equal(found.decoded, argmax(found.predictions, 1));
+        CHECK(found.targets.shape() == Shape{7});
+      }
+      const auto most = learner.tta(augmented, &loader, {.n = 2, .use_max = true}).predictions;
+      CHECK(max(abs(most - maximum(plain, maximum(first, second)))).item<float>() < 1e-6f);
+      data::DataLoader others(std::make_shared<Points>(6), exact_share(job));
+      testing::check_has(testing::error_of([&] { learner.tta(others); }),
+                         "of their variants; give loaders of the same ones");
+      testing::check_has(testing::error_of([&] { learner.tta(augmented, nullptr, {.n = 0}); }),
+                         "expected 1 or more variants");
     });
   }
 }

@@ -205,6 +205,16 @@ TEST_CASE("schedule-free: a run that goes on is the one that was not interrupted
   }
 }
 
+TEST_CASE("a model that cannot be saved is an Error on all ranks, which go on") {
+  comm::run_ranks(2, [](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    launch::Trainer trainer(job, small_net(), quiet(),
+                            {.train_dataset = std::make_shared<Numbered>(8)});
+    testing::check_has(testing::error_of([&] { trainer.save_model("/proc/none/model"); }), "none");
+    CHECK(trainer.train().global_step == 1);
+  });
+}
+
 TEST_CASE("schedule-free in a Learner: fits, validations and the best model") {
   const Folder folder;
   launch::Job job;

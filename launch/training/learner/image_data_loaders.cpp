@@ -81,11 +81,12 @@ ImageDataLoaders::Sets ImageDataLoaders::split(const data::ImageFilesRef& images
   const double share = options.valid_pct.value_or(0.2);
   PEAL_CHECK(share >= 0 && share < 1, "valid_pct: expected a share from 0 to below 1, got ", share);
   const auto parts = data::random_parts(images->size(), {1 - share, share}, options.seed);
-  const auto part = [&](std::size_t k) {
-    return std::make_shared<data::Subset>(transformed_images(images, options, k == 0), parts[k]);
+  const auto part = [&](std::size_t k, bool training) -> data::DatasetRef {
+    if (k == 1 && parts[k].empty()) return nullptr;
+    return std::make_shared<data::Subset>(transformed_images(images, options, training), parts[k]);
   };
   // Which images judge is a function of how many, and of the seed.
-  return {part(0), parts[1].empty() ? nullptr : part(1), images->classes(),
+  return {part(0, true), part(1, false), part(1, true), images->classes(),
           outline_of(*images) +
               concat("validation of ", parts[1].size(), " images by seed ", options.seed, '\n')};
 }
@@ -102,7 +103,8 @@ ImageDataLoaders ImageDataLoaders::from_folder(const Job& job, const fs::path& p
     const auto learnt = open(options.train, options.vocab);
     const auto judged = open(options.valid, learnt->classes());
     return {transformed_images(learnt, options, true), transformed_images(judged, options, false),
-            learnt->classes(), outline_of(*learnt) + "validation\n" + outline_of(*judged)};
+            transformed_images(judged, options, true), learnt->classes(),
+            outline_of(*learnt) + "validation\n" + outline_of(*judged)};
   });
   return {job, std::move(sets), options};
 }
@@ -166,6 +168,13 @@ ImageDataLoaders ImageDataLoaders::from_name_re(const Job& job, const data::Imag
     return found[1].str();
   };
   return from_name_func(job, images, label_of, options);
+}
+
+std::unique_ptr<data::DataLoader> ImageDataLoaders::tta_dl() const {
+  PEAL_CHECK(augmented_,
+             "[launch] ImageDataLoaders: there is no validation, of whose images "
+             "tta_dl() would make variants");
+  return test_dl(augmented_);
 }
 
 std::unique_ptr<data::DataLoader> ImageDataLoaders::test_dl(

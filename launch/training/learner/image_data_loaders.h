@@ -76,15 +76,20 @@ class ImageDataLoaders : public DataLoaders {
   // Of other images, transformed and normalised as those of the validation, whatever was asked of
   // them before.
   std::unique_ptr<data::DataLoader> test_dl(const data::ImageFilesRef& images) const;
+  // Those of the validation, transformed as those of the training, for Learner::tta(). Error where
+  // there are none.
+  std::unique_ptr<data::DataLoader> tta_dl() const;
 
  private:
   struct Sets {
     data::DatasetRef training, validation;
+    data::DatasetRef augmented;  // the validation's
     std::vector<std::string> vocab;
     std::string outline;  // what ranks compare
   };
   ImageDataLoaders(const Job& job, Sets sets, const Options& options)
       : DataLoaders(job, std::move(sets.training), std::move(sets.validation), options.loaders),
+        augmented_(std::move(sets.augmented)),
         vocab_(std::move(sets.vocab)),
         options_(options) {}
   static Sets alike(const Job& job, const std::function<Sets()>& find);
@@ -92,6 +97,7 @@ class ImageDataLoaders : public DataLoaders {
   static Sets labelled(const data::ImageFilesRef& images, const std::vector<std::string>& labels,
                        const Options& options);
 
+  data::DatasetRef augmented_;
   std::vector<std::string> vocab_;
   Options options_;
 };

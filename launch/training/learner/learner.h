@@ -153,6 +153,12 @@ class Learner : public Loop {
   // What the model says about all samples of the loader, or of that of the validation: a validation
   // with its events. Errors: losses without targets; of several ranks, a loader by a plan.
   Predictions get_preds(data::DataLoader* loader = nullptr, const PredictionOptions& options = {});
+  // Test-time augmentation: the same about samples as they are in `loader`, or that of the
+  // validation, and in variants, those of `augmented` in its first n epochs, such as
+  // ImageDataLoaders::tta_dl(); with decoded. Errors also: other samples, fewer than 1 variant, a
+  // beta that is no share.
+  Predictions tta(data::DataLoader& augmented, data::DataLoader* loader = nullptr,
+                  const TTAOptions& options = {});
   // The same about one sample x [...], or of one row of several inputs, by this rank alone. Errors:
   // not one sample, and a class without a name.
   Prediction predict(const Tensor& x);

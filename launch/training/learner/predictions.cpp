@@ -76,6 +76,33 @@ Predictions Learner::get_preds(data::DataLoader* loader, const PredictionOptions
   return gather->found();
 }
 
+Predictions Learner::tta(data::DataLoader& augmented, data::DataLoader* loader,
+                         const TTAOptions& options) {
+  PEAL_CHECK(options.n >= 1 && options.beta >= 0 && options.beta <= 1,
+             "[launch] learner: tta: expected 1 or more variants, and a beta from 0 to 1; got ",
+             options.n, " and ", options.beta);
+  const NoGrad guard;
+  Predictions found = get_preds(loader);
+  Tensor of_variants;
+  for (int variant = 0; variant < options.n; ++variant) {
+    augmented.set_epoch(variant);
+    const Tensor one = get_preds(&augmented, {.with_targets = false}).predictions;
+    PEAL_CHECK(one.shape() == found.predictions.shape(), "[launch] learner: tta: the model says ",
+               found.predictions.shape(), " of the samples, and ", one.shape(),
+               " of their variants; give loaders of the same ones");
+    if (!of_variants.defined()) {
+      of_variants = one;
+    } else {
+      of_variants = options.use_max ? maximum(of_variants, one) : of_variants + one;
+    }
+  }
+  found.predictions = options.use_max
+                          ? maximum(of_variants, found.predictions)
+                          : lerp(of_variants / options.n, found.predictions, options.beta);
+  found.decoded = reading_.decodes(found.predictions);
+  return found;
+}
+
 Prediction Learner::predict(const Tensor& x) {
   return predict(data::Batch{unsqueeze(x, 0), Tensor()});
 }

@@ -27,6 +27,13 @@ struct PredictionOptions {
   bool with_loss = false;  // of each sample (loss_of_each)
 };
 
+// How what is said of a sample and of its variants becomes one (fastai: tta).
+struct TTAOptions {
+  int n = 4;             // variants of each
+  double beta = 0.25;    // the sample's share; the mean of its variants has the rest
+  bool use_max = false;  // of each class what was said most, instead
+};
+
 // What it says about one.
 struct Prediction {
   Tensor decoded, predictions;  // without the dimension of the batch

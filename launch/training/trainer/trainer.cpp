@@ -265,11 +265,12 @@ void Trainer::save_model(const std::string& path) {
       path.empty() ? (std::filesystem::path(args_.output_dir) / "model.safetensors").string()
                    : path;
   const auto whole = whole_model();
-  if (!job.is_main()) return;
-  const auto busy = job.group().busy("saves the model");
-  if (const auto parent = std::filesystem::path(to).parent_path(); !parent.empty())
-    std::filesystem::create_directories(parent);
-  nn::save_model(to, plain_);
+  rank0_first(job.group(), [&] {
+    if (!job.is_main()) return;
+    if (const auto parent = std::filesystem::path(to).parent_path(); !parent.empty())
+      std::filesystem::create_directories(parent);
+    nn::save_model(to, plain_);
+  });
 }
 
 }  // namespace peal::launch

@@ -152,7 +152,8 @@ class Trainer : public Loop {
   // The model of the checkpoint that resume_from_checkpoint names, to evaluate it without a
   // training. Collective. Error where there is none.
   void load_model();
-  // Rank 0 writes the model (nn::save_model) into output_dir, or to that path. Collective.
+  // Rank 0 writes the model (nn::save_model) into output_dir, or to that path. Collective; Error on
+  // all ranks.
   void save_model(const std::string& path = "");
   // "***** train metrics *****", and a line each, by name. Rank 0 tells.
   void log_metrics(const std::string& split, const std::vector<Value>& metrics) const;
