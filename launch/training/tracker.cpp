@@ -63,16 +63,22 @@ std::shared_ptr<Tracker> tracker_of(const LogWith& chosen) {
   if (chosen.own) return chosen.own;
   if (chosen.name == "csv") return std::make_shared<CsvTracker>();
   if (chosen.name == "jsonl") return std::make_shared<JsonLinesTracker>();
-  fail(concat(
-      "[accelerator] log_with: there is no tracker '", chosen.name, "'",
-      did_you_mean(chosen.name, {"csv", "jsonl"}),
-      " (there are csv, jsonl; another is an object of a class of your own, launch::Tracker)"));
+  fail(concat("[accelerator] log_with: there is no tracker '", chosen.name, "'",
+              did_you_mean(chosen.name, {"csv", "jsonl", "all"}),
+              " (there are csv, jsonl; all is both; another is an object of a class of your own, "
+              "launch::Tracker)"));
 }
 
 }  // namespace
 
 Trackers::Trackers(const std::vector<LogWith>& all) {
-  for (const LogWith& each : all) all_.push_back(tracker_of(each));
+  for (const LogWith& each : all) {
+    if (each.own || each.name != "all") {
+      all_.push_back(tracker_of(each));
+      continue;
+    }
+    for (const char* const word : {"csv", "jsonl"}) all_.push_back(tracker_of(word));
+  }
 }
 
 void Trackers::start(const std::filesystem::path& project_dir, const std::string& run,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trackers (Accelerate: log_with, GeneralTracker): where a run's figures go. "csv" and "jsonl" are
 // files, PROJECT_DIR/NAME.csv with NAME.config.csv and PROJECT_DIR/NAME.jsonl, complete to the last
-// line that was told, whatever becomes of the run; another is the program's own:
+// line that was told, whatever becomes of the run; "all" is both; another is the program's own:
 //
 //   struct Board : launch::Tracker {
 //     std::string name() const override { return "board"; }

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -202,6 +203,46 @@ TEST_CASE("schedule-free: a run that goes on is the one that was not interrupted
     CHECK(run("", 5, folder).empty());
     CHECK(run("true", -1, folder) == whole);
     CHECK(!whole.empty());
+  }
+}
+
+TEST_CASE("save_strategy best saves after what is the best so far, and after nothing else") {
+  for (const bool by_epoch : {false, true}) {
+    CAPTURE(by_epoch);
+    const Folder folder;
+    comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      auto arguments = quiet();
+      arguments.output_dir = folder.path;
+      arguments.save_strategy = "best";
+      arguments.eval_strategy = by_epoch ? "epoch" : "steps";
+      arguments.eval_steps = 1;
+      arguments.num_train_epochs = 3;
+      // What is judged of evaluation k, from 1: a loss that is the best at 1, 3 and 4.
+      const std::vector<double> losses{3, 4, 2, 1, 1.5, 9};
+      int judged = 0;
+      launch::Trainer trainer(
+          job, small_net(), arguments,
+          {.train_dataset = std::make_shared<Numbered>(by_epoch ? 8 : 16),
+           .eval_dataset = std::make_shared<Numbered>(2),
+           .compute_loss = [&](nn::Module& net, const data::Batch& batch) -> launch::LossAndOutput {
+             const Tensor output = net(batch.x);
+             if (net.training()) return {cross_entropy(output, batch.y), output};
+             return {full({}, losses.at(static_cast<std::size_t>(judged++))), output};
+           }});
+      trainer.train();
+      CHECK(judged == (by_epoch ? 3 : 6));
+      CHECK(trainer.state().best_global_step == (by_epoch ? 3 : 4));
+    });
+    std::vector<std::string> saved;
+    for (const auto& each : std::filesystem::directory_iterator(folder.path)) {
+      const std::string name = each.path().filename().string();
+      if (name.ends_with(".safetensors")) saved.push_back(name.substr(name.rfind("-step-")));
+    }
+    std::sort(saved.begin(), saved.end());
+    std::vector<std::string> wanted{"-step-1.safetensors", "-step-3.safetensors"};
+    if (!by_epoch) wanted.emplace_back("-step-4.safetensors");
+    CHECK(saved == wanted);
   }
 }
 

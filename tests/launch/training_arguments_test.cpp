@@ -168,6 +168,10 @@ TEST_CASE("what there is not, or cannot be, is an error that says what there is"
                   .save_steps = 40,
                   .eval_steps = 20,
                   .load_best_model_at_end = true}) == "nothing");
+  testing::check_has(fault_of({.save_strategy = "best"}), "nothing is evaluated");
+  CHECK(fault_of(
+            {.eval_strategy = "epoch", .save_strategy = "best", .load_best_model_at_end = true}) ==
+        "nothing");
 }
 
 TEST_CASE("the best is the least of a loss, and the greatest of others, unless it is said") {

@@ -35,7 +35,8 @@
   ROW(std::string, logging_strategy, "steps", words({"no", "steps", "epoch"}), "when to log")                         \
   ROW(bool, logging_first_step, false, any(), "logs the first update, too")                                           \
   ROW(double, logging_steps, 500, above(0), "updates between logs; below 1: a part of all")                           \
-  ROW(std::string, save_strategy, "steps", words({"no", "steps", "epoch"}), "when to save a checkpoint")              \
+  ROW(std::string, save_strategy, "steps", words({"no", "steps", "epoch", "best"}),                                   \
+      "when to save a checkpoint; best: after each evaluation that is the best so far")                               \
   ROW(double, save_steps, 500, above(0), "updates between checkpoints; below 1: a part of all")                       \
   ROW(std::optional<std::int64_t>, save_total_limit, {}, at_least(1),                                                 \
       "how many checkpoints stay, and the best beside them where that is kept; all without it")                       \

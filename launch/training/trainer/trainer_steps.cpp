@@ -259,6 +259,9 @@ void TrainerSteps::act(bool epoch_is_over) {
   }
   if (std::exchange(control_.should_evaluate, false)) {
     trainer_.evaluate();
+    const TrainerState& state = trainer_.state_;
+    if (trainer_.args_.save_strategy == "best" && state.best_global_step == state.global_step)
+      control_.should_save = true;
     agree();
   }
   // After an epoch's last step it waits for what comes at the epoch's end: a run that goes on from

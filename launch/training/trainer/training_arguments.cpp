@@ -184,7 +184,7 @@ std::string file_of_arguments(int argc, char** argv) {
 
 std::string TrainingArguments::best_metric() const {
   if (!metric_for_best_model.empty()) return with_eval(metric_for_best_model);
-  return load_best_model_at_end ? "eval_loss" : "";
+  return load_best_model_at_end || save_strategy == "best" ? "eval_loss" : "";
 }
 
 bool TrainingArguments::best_is_greatest() const {
@@ -231,7 +231,7 @@ void TrainingArguments::check() const {
   PEAL_CHECK(eval_strategy != "no", "[trainer] metric_for_best_model ", best_metric(),
              ": nothing is evaluated (eval_strategy no); say when");
   if (!load_best_model_at_end) return;
-  PEAL_CHECK(eval_strategy == save_strategy,
+  PEAL_CHECK(eval_strategy == save_strategy || save_strategy == "best",
              "[trainer] load_best_model_at_end: a checkpoint is the best by the evaluation of its "
              "time, so eval_strategy and save_strategy are the same; got ",
              eval_strategy, " and ", save_strategy);
