@@ -35,9 +35,8 @@ std::string agree(const ProcessGroup& group, std::string_view what, const std::s
                   std::string_view advice, const std::string& told = {},
                   std::uint64_t* word = nullptr);
 
-// The same, where a rank may have found something wrong: `wrong` is what, and empty where there is
-// nothing. Error on all ranks, and the group goes on, that names those which have, and what; where
-// all that is wrong is want of memory, in words_of_failure(), it is OutOfMemory.
+// The same, where a rank may have found something wrong, and `wrong` says what: Error on all ranks,
+// who go on, that names these and what; OutOfMemory where it is words of that (out_of_memory.h).
 void agree_unless(const ProcessGroup& group, std::string_view what, const std::string& mine,
                   const std::string& wrong, std::string_view advice);
 
