@@ -128,7 +128,7 @@ TEST_CASE("optimizers by their names") {
 TEST_CASE("schedule-free: ranks train as one, and what is judged is what is saved") {
   std::vector<float> of_one;
   double judged_of_one = 0;
-  for (const std::string strategy : {"ddp", "fsdp"}) {
+  for (const char* const strategy : {"ddp", "fsdp"}) {
     for (const int world : {1, 2}) {
       CAPTURE(strategy);
       CAPTURE(world);
@@ -169,7 +169,7 @@ TEST_CASE("schedule-free: ranks train as one, and what is judged is what is save
 }
 
 TEST_CASE("schedule-free: a run that goes on is the one that was not interrupted, bit for bit") {
-  for (const std::string strategy : {"ddp", "fsdp"}) {
+  for (const char* const strategy : {"ddp", "fsdp"}) {
     CAPTURE(strategy);
     const Folder folder;
     const auto run = [&](const std::string& resume, std::int64_t stop, const Folder& to) {
@@ -281,7 +281,7 @@ TEST_CASE("schedule-free in a Learner: fits, validations and the best model") {
 }
 
 TEST_CASE("schedule-free: an optimizer that is shared out cannot go from one point to another") {
-  for (const std::string strategy : {"zero1", "zero2"}) {
+  for (const char* const strategy : {"zero1", "zero2"}) {
     std::string words;
     try {
       comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
