@@ -109,8 +109,8 @@ Tensor avg_pool1d(const Tensor& input, std::int64_t kernel, const AvgPool1dOptio
     return squeeze(averaged(op, unsqueeze(x, 2), {1, kernel},
                             {.stride = {1, stride},
                              .padding = {0, o.padding},
-                             .count_include_pad = o.count_include_pad,
-                             .ceil_mode = o.ceil_mode}),
+                             .ceil_mode = o.ceil_mode,
+                             .count_include_pad = o.count_include_pad}),
                    2);
   });
 }
@@ -131,14 +131,14 @@ Tensor avg_pool3d(const Tensor& input, Triple kernel, const AvgPool3dOptions& o)
         averaged(op, reshaped(wide, {n, c * d, x.size(3), x.size(4)}), kernel.plane(),
                  {.stride = {stride[1], stride[2]},
                   .padding = o.padding.plane(),
-                  .count_include_pad = o.count_include_pad,
-                  .ceil_mode = o.ceil_mode});
+                  .ceil_mode = o.ceil_mode,
+                  .count_include_pad = o.count_include_pad});
     const std::int64_t h = planes.size(2), w = planes.size(3);
     const Tensor deep = averaged(op, reshaped(planes, {n, c, d, h * w}), {kernel[0], 1},
                                  {.stride = {stride[0], 1},
                                   .padding = {o.padding[0], 0},
-                                  .count_include_pad = o.count_include_pad,
-                                  .ceil_mode = o.ceil_mode});
+                                  .ceil_mode = o.ceil_mode,
+                                  .count_include_pad = o.count_include_pad});
     return cast(reshaped(deep, {n, c, deep.size(2), h, w}), x.dtype());
   });
 }

@@ -141,7 +141,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMargi
   if (widens(x)) {
     return multi_margin_loss(
         widened(x), target,
-        {options.margin, options.p, widened(options.weight), options.reduction});
+        {options.p, options.margin, widened(options.weight), options.reduction});
   }
   constexpr std::string_view op = "multi_margin_loss";
   const OpName name(op);

@@ -43,9 +43,10 @@ Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& pos
                                          const Tensor& negative, const DistanceFunction& distance,
                                          const TripletMarginOptions& options = {});
 
+// In the order of PyTorch's arguments.
 struct MultiMarginOptions {
+  int p = 1;  // 1 or 2
   double margin = 1;
-  int p = 1;        // 1 or 2
   Tensor weight{};  // [C], by the target's class
   Reduction reduction = Reduction::mean;
 };

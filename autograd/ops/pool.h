@@ -55,22 +55,23 @@ Extreme max_pool2d_with_indices(const Tensor& x, Pair kernel, const MaxPool2dOpt
 Extreme max_pool3d_with_indices(const Tensor& x, Triple kernel,
                                 const MaxPool3dOptions& options = {});
 
+// In the order of PyTorch's arguments.
 struct AvgPool1dOptions {
   PoolStride1d stride{};
   std::int64_t padding = 0;
-  bool count_include_pad = true, ceil_mode = false;
+  bool ceil_mode = false, count_include_pad = true;
 };
 struct AvgPool2dOptions {
   PoolStride stride{};
   Pair padding = 0;
-  bool count_include_pad = true;                      // zeros of the padding count as elements
   bool ceil_mode = false;                             // a ragged last window counts
+  bool count_include_pad = true;                      // zeros of the padding count as elements
   std::optional<std::int64_t> divisor_override = {};  // what sums are divided by
 };
 struct AvgPool3dOptions {
   PoolStride3d stride{};
   Triple padding = 0;
-  bool count_include_pad = true, ceil_mode = false;
+  bool ceil_mode = false, count_include_pad = true;
   std::optional<std::int64_t> divisor_override = {};
 };
 

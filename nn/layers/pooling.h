@@ -66,8 +66,8 @@ class MaxPool3d : public Module {
 class AvgPool1d : public Module {
  public:
   explicit AvgPool1d(std::int64_t kernel, PoolStride1d stride = {}, std::int64_t padding = 0,
-                     bool count_include_pad = true, bool ceil_mode = false)
-      : kernel_(kernel), options_{stride, padding, count_include_pad, ceil_mode} {}
+                     bool ceil_mode = false, bool count_include_pad = true)
+      : kernel_(kernel), options_{stride, padding, ceil_mode, count_include_pad} {}
   Tensor forward(const Tensor& x) override { return avg_pool1d(x, kernel_, options_); }
   std::string extra_repr() const override;
 
@@ -78,11 +78,11 @@ class AvgPool1d : public Module {
 
 class AvgPool2d : public Module {
  public:
-  explicit AvgPool2d(Pair kernel, PoolStride stride = {}, Pair padding = 0,
-                     bool count_include_pad = true, bool ceil_mode = false,
+  explicit AvgPool2d(Pair kernel, PoolStride stride = {}, Pair padding = 0, bool ceil_mode = false,
+                     bool count_include_pad = true,
                      std::optional<std::int64_t> divisor_override = {})
       : kernel_(kernel),
-        options_{stride, padding, count_include_pad, ceil_mode, divisor_override} {}
+        options_{stride, padding, ceil_mode, count_include_pad, divisor_override} {}
   Tensor forward(const Tensor& x) override { return avg_pool2d(x, kernel_, options_); }
   std::string extra_repr() const override;
 
@@ -94,10 +94,10 @@ class AvgPool2d : public Module {
 class AvgPool3d : public Module {
  public:
   explicit AvgPool3d(Triple kernel, PoolStride3d stride = {}, Triple padding = 0,
-                     bool count_include_pad = true, bool ceil_mode = false,
+                     bool ceil_mode = false, bool count_include_pad = true,
                      std::optional<std::int64_t> divisor_override = {})
       : kernel_(kernel),
-        options_{stride, padding, count_include_pad, ceil_mode, divisor_override} {}
+        options_{stride, padding, ceil_mode, count_include_pad, divisor_override} {}
   Tensor forward(const Tensor& x) override { return avg_pool3d(x, kernel_, options_); }
   std::string extra_repr() const override;
 

@@ -90,7 +90,7 @@ void add_margins(std::vector<OpCase>& all) {
                          const Tensor weight = weighted ? five(x[0]) : Tensor();
                          return multi_margin_loss(
                              x[0], k[0],
-                             {.margin = 0.75, .p = p, .weight = weight, .reduction = reduction});
+                             {.p = p, .margin = 0.75, .weight = weight, .reduction = reduction});
                        },
                        {{{4, 5}}},
                        {target}});

@@ -109,8 +109,8 @@ void add_averages(std::vector<OpCase>& all) {
   add("F.avg_pool2d(x[0], (3, 2), (1, 2), (1, 1))", {1, 2, 6, 5}, [](const Tensor& x) {
     return avg_pool2d(x, {3, 2}, {.stride = {1, 2}, .padding = {1, 1}});
   });
-  add("F.avg_pool2d(x[0], 3, 2, 1, count_include_pad=False)", {2, 1, 7, 6}, [](const Tensor& x) {
-    return avg_pool2d(x, {3, 3}, {{2, 2}, {1, 1}, false});
+  add("F.avg_pool2d(x[0], 3, 2, 1, False, False)", {2, 1, 7, 6}, [](const Tensor& x) {
+    return avg_pool2d(x, {3, 3}, {{2, 2}, {1, 1}, false, false});
   });
   for (const auto& [h, w] : std::vector<std::pair<int, int>>{{1, 1}, {2, 3}, {4, 5}, {7, 6}}) {
     add(concat("F.adaptive_avg_pool2d(x[0], (", h, ", ", w, "))"), {2, 3, 5, 7},

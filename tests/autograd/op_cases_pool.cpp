@@ -80,16 +80,16 @@ void add_means(Adder& add) {
   add("F.avg_pool1d(x[0], 3, 2, 1)", {2, 3, 6},
       [](const Tensor& x) { return avg_pool1d(x, 3, {.stride = 2, .padding = 1}); });
   add("F.avg_pool1d(x[0], 3, 2, 1, True, False)", {3, 6}, [](const Tensor& x) {
-    return avg_pool1d(x, 3, {Single(2), 1, false, true});
+    return avg_pool1d(x, 3, {Single(2), 1, true, false});
   });
   for (const bool counted : {true, false}) {
     add(concat("F.avg_pool2d(x[0], (3, 2), 2, (1, 0), True, ", counted ? "True)" : "False)"),
         {2, 2, 6, 5}, [counted](const Tensor& x) {
-          return avg_pool2d(x, {3, 2}, {2, {1, 0}, counted, true});
+          return avg_pool2d(x, {3, 2}, {2, {1, 0}, true, counted});
         });
     add(concat("F.avg_pool3d(x[0], (2, 3, 1), 2, (1, 1, 0), True, ", counted ? "True)" : "False)"),
         {1, 2, 4, 4, 3}, [counted](const Tensor& x) {
-          return avg_pool3d(x, {2, 3, 1}, {2, {1, 1, 0}, counted, true});
+          return avg_pool3d(x, {2, 3, 1}, {2, {1, 1, 0}, true, counted});
         });
   }
   add("F.avg_pool2d(x[0], 3, 2, 1, True, divisor_override=5)", {2, 6, 5}, [](const Tensor& x) {

@@ -111,9 +111,9 @@ void write_windows(Writer& write) {
   write(
       "nn.AvgPool2d(2)", [] { return nn::AvgPool2d(2); }, x);
   write(
-      "nn.AvgPool2d((3, 2), 2, 1, count_include_pad=False)",
+      "nn.AvgPool2d((3, 2), 2, 1, False, False)",
       [] {
-        return nn::AvgPool2d({3, 2}, 2, 1, false);
+        return nn::AvgPool2d({3, 2}, 2, 1, false, false);
       },
       x);
   write(

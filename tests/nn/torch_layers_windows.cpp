@@ -90,10 +90,13 @@ void write_pools(LayerWriter& write) {
       },
       room);
   write(
-      "nn.AvgPool1d(2, ceil_mode=True)", [] { return nn::AvgPool1d(2, {}, 0, true, true); }, line);
+      "nn.AvgPool1d(2, None, 0, True)", [] { return nn::AvgPool1d(2, {}, 0, true); }, line);
   write(
-      "nn.AvgPool3d(2, 1, 1, count_include_pad=False)",
-      [] { return nn::AvgPool3d(2, 1, 1, false); }, room);
+      "nn.AvgPool2d(3, 2, 1, True, False)", [] { return nn::AvgPool2d(3, 2, 1, true, false); },
+      randn({2, 3, 6, 8}));
+  write(
+      "nn.AvgPool3d(2, 1, 1, False, False)", [] { return nn::AvgPool3d(2, 1, 1, false, false); },
+      room);
   write(
       "nn.AdaptiveAvgPool1d(3)", [] { return nn::AdaptiveAvgPool1d(3); }, line);
   write(
