@@ -85,10 +85,12 @@ struct BertSmall : nn::Module {
   nn::Embedding positions = add("positions", nn::Embedding(512, 512));
   nn::LayerNorm norm = add("norm", nn::LayerNorm(512));
   nn::Dropout dropout = add("dropout", nn::Dropout(0.1));
-  nn::TransformerEncoder encoder = add(
-      "encoder",
-      nn::TransformerEncoder(
-          nn::TransformerEncoderLayer(512, 8, {.dim_feedforward = 2048, .activation = "gelu"}), 4));
+  nn::TransformerEncoder encoder =
+      add("encoder",
+          nn::TransformerEncoder(
+              nn::TransformerEncoderLayer(
+                  512, 8, {.dim_feedforward = 2048, .activation = "gelu", .batch_first = true}),
+              4));
   nn::Linear pooler = add("pooler", nn::Linear(512, 512));
   nn::Linear head = add("head", nn::Linear(512, 2));
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MultiheadAttention: projections around scaled_dot_product_attention, batch first unless told
-// otherwise. Thread safety: as of Module.
+// MultiheadAttention: projections around scaled_dot_product_attention. Sequences come first unless
+// told otherwise, as in PyTorch: [T, B, width]. Thread safety: as of Module.
 #pragma once
 
 #include <peal/nn/layers/linear.h>
@@ -18,7 +18,7 @@ struct AttentionSettings {
   std::optional<std::int64_t> kdim{}, vdim{};  // widths of keys and values, where not the queries'
   std::optional<std::int64_t> kv_heads{};      // fewer heads of keys and values, each for several
   bool add_zero_attn = false;                  // a key and value of zeros more
-  bool batch_first = true;                     // else [T, B, width], which is PyTorch's default
+  bool batch_first = false;  // queries, keys, values and outputs are [B, T, width]
 };
 
 struct AttentionMasks {
@@ -47,10 +47,10 @@ class MultiheadAttention : public Module {
   MultiheadAttention(std::int64_t width, std::int64_t heads,
                      const AttentionSettings& settings = {});
 
-  // Of x [B, T, width] to itself.
+  // Of x [T, B, width] to itself; where batch_first, here and below, of [B, T, width].
   using Module::operator();
   Tensor forward(const Tensor& x) override;
-  // Of queries [B, T, width] to keys and values [B, S, width] -> [B, T, width].
+  // Of queries [T, B, width] to keys and values [S, B, width] -> [T, B, width].
   Tensor operator()(const Tensor& queries, const Tensor& keys, const Tensor& values) {
     return call(&MultiheadAttention::attend, queries, keys, values);
   }

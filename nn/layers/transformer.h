@@ -3,12 +3,12 @@
 // normalisation, as an encoder, a decoder or both (Vaswani et al., "Attention is all you need",
 // 2017, section 3), by PyTorch's names.
 //
-//   nn::TransformerEncoder encoder(nn::TransformerEncoderLayer(512, 8, {.norm_first = true}), 6);
+//   nn::TransformerEncoder encoder(nn::TransformerEncoderLayer(512, 8, {.batch_first = true}), 6);
 //   Tensor y = encoder(x, {.src_key_padding_mask = padding});          // x [B, S, 512]
 //
-// The batch comes first unless told otherwise, as in MultiheadAttention; PyTorch's default is
-// [S, B, width]. Masks are as in AttentionMasks: of bool, true is HIDDEN. is_causal hides the
-// future by itself; PyTorch wants the mask beside it. Thread safety: as of Module.
+// Sequences come first unless told otherwise, as in PyTorch: [S, B, width]. Masks are as in
+// AttentionMasks: of bool, true is HIDDEN. is_causal hides the future by itself; PyTorch wants the
+// mask beside it. Thread safety: as of Module.
 #pragma once
 
 #include <peal/nn/layers/attention.h>
@@ -46,9 +46,9 @@ struct TransformerSettings {
   double dropout = 0.1;  // of attention's probabilities, after the activation, of what is added
   TransformerActivation activation = "relu";
   double layer_norm_eps = 1e-5;
-  bool batch_first = true;
-  bool norm_first = false;  // x + f(norm(x)) instead of norm(x + f(x))
-  bool bias = true;         // of all linear layers and normalisations
+  bool batch_first = false;  // what is [S, B, width] below is [B, S, width]
+  bool norm_first = false;   // x + f(norm(x)) instead of norm(x + f(x))
+  bool bias = true;          // of all linear layers and normalisations
 };
 
 struct EncoderMasks {
@@ -71,7 +71,7 @@ class TransformerEncoderLayer : public Module {
   TransformerEncoderLayer(std::int64_t d_model, std::int64_t nhead,
                           const TransformerSettings& settings = {});
 
-  // src [B, S, d_model] -> [B, S, d_model].
+  // src [S, B, d_model] -> [S, B, d_model].
   using Module::operator();
   Tensor forward(const Tensor& src) override { return encode(src, {}); }
   Tensor operator()(const Tensor& src, const EncoderMasks& masks) {
@@ -99,7 +99,7 @@ class TransformerDecoderLayer : public Module {
   TransformerDecoderLayer(std::int64_t d_model, std::int64_t nhead,
                           const TransformerSettings& settings = {});
 
-  // tgt [B, T, d_model], memory [B, S, d_model] -> [B, T, d_model].
+  // tgt [T, B, d_model], memory [S, B, d_model] -> [T, B, d_model].
   Tensor operator()(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks = {}) {
     return call(&TransformerDecoderLayer::decode, tgt, memory, masks);
   }
@@ -161,7 +161,7 @@ class Transformer : public Module {
                        std::int64_t num_encoder_layers = 6, std::int64_t num_decoder_layers = 6,
                        const TransformerSettings& settings = {});
 
-  // src [B, S, d_model], tgt [B, T, d_model] -> [B, T, d_model].
+  // src [S, B, d_model], tgt [T, B, d_model] -> [T, B, d_model].
   Tensor operator()(const Tensor& src, const Tensor& tgt, const TransformerMasks& masks = {}) {
     return call(&Transformer::transform, src, tgt, masks);
   }

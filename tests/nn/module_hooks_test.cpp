@@ -219,7 +219,7 @@ TEST_CASE("hooks of layers run where their parent would compute with their weigh
 }
 
 TEST_CASE("attention to others runs hooks where the module is called") {
-  nn::MultiheadAttention attention(4, 2);
+  nn::MultiheadAttention attention(4, 2, {.batch_first = true});
   const Tensor queries = randn({2, 3, 4}), keys = randn({2, 5, 4});
   int calls = 0;
   attention.register_forward_hook(

@@ -150,7 +150,7 @@ TEST_CASE("LayerNorm, Embedding, activations and averages") {
   nn::Conv2d grouped(4, 6, 3, {.padding = 2, .dilation = 2, .groups = 2});
   CHECK(grouped.weight.shape() == Shape{6, 2, 3, 3});
   CHECK(grouped(randn({1, 4, 5, 5})).shape() == Shape{1, 6, 5, 5});
-  nn::MultiheadAttention attention(6, 2, {.causal = true});
+  nn::MultiheadAttention attention(6, 2, {.causal = true, .batch_first = true});
   CHECK(keys(attention) == std::vector<std::string>{"in_proj_weight", "in_proj_bias",
                                                     "out_proj.weight", "out_proj.bias"});
   const Tensor sequence = randn({2, 5, 6});

@@ -25,7 +25,7 @@ void check_close(const Tensor& a, const Tensor& b) {
 
 TEST_CASE("fewer heads of keys and values stand for several of queries") {
   manual_seed(1);
-  nn::MultiheadAttention grouped(8, 4, {.kv_heads = 2});
+  nn::MultiheadAttention grouped(8, 4, {.kv_heads = 2, .batch_first = true});
   CHECK(grouped.k_proj_weight.shape() == Shape{4, 8});
   CHECK(grouped.in_proj_bias.shape() == Shape{16});
   const Tensor x = randn({2, 5, 8});
@@ -34,7 +34,7 @@ TEST_CASE("fewer heads of keys and values stand for several of queries") {
     const Tensor heads = reshape(w, {2, 1, 2, 8});
     return reshape(cat({heads, heads}, 1), {8, 8});
   };
-  nn::MultiheadAttention whole(8, 4);
+  nn::MultiheadAttention whole(8, 4, {.batch_first = true});
   whole.load_state_dict(
       {{"in_proj_weight",
         cat({grouped.q_proj_weight, twice(grouped.k_proj_weight), twice(grouped.v_proj_weight)})},
@@ -51,7 +51,7 @@ TEST_CASE("fewer heads of keys and values stand for several of queries") {
 
 TEST_CASE("a query that sees no key gets the output's bias, and finite gradients") {
   manual_seed(1);
-  nn::MultiheadAttention attention(4, 2);
+  nn::MultiheadAttention attention(4, 2, {.batch_first = true});
   const Tensor x = randn({1, 3, 4}).set_requires_grad();
   const Tensor all = cast(ones({1, 3}), DType::boolean);
   const Tensor y = attention(x, x, x, {.key_padding_mask = all}).output;
@@ -66,7 +66,7 @@ TEST_CASE("a query that sees no key gets the output's bias, and finite gradients
 
 TEST_CASE("attention drops probabilities while training alone") {
   manual_seed(1);
-  nn::MultiheadAttention attention(4, 2, {.dropout = 0.5});
+  nn::MultiheadAttention attention(4, 2, {.dropout = 0.5, .batch_first = true});
   const Tensor x = randn({1, 3, 4});
   CHECK(attention(x).to_vector<float>() != attention(x).to_vector<float>());
   attention.eval();
@@ -100,7 +100,8 @@ TEST_CASE("what small layers refuse") {
 
 TEST_CASE("a transformer's layers begin alike, and go ways of their own") {
   manual_seed(1);
-  nn::TransformerEncoderLayer layer(4, 2, {.dim_feedforward = 3, .dropout = 0});
+  nn::TransformerEncoderLayer layer(4, 2,
+                                    {.dim_feedforward = 3, .dropout = 0, .batch_first = true});
   layer.linear1.requires_grad_(false);
   const std::uint64_t drawn = context().generator.offset;
   nn::TransformerEncoder encoder(layer, 2);
@@ -124,7 +125,7 @@ TEST_CASE("a transformer's layers begin alike, and go ways of their own") {
 }
 
 TEST_CASE("dropout of a transformer is drawn while training alone") {
-  nn::Transformer model(4, 2, 1, 1, {.dim_feedforward = 3, .dropout = 0.5});
+  nn::Transformer model(4, 2, 1, 1, {.dim_feedforward = 3, .dropout = 0.5, .batch_first = true});
   const Tensor src = randn({2, 3, 4}), tgt = randn({2, 2, 4});
   const auto values = [&] { return model(src, tgt).to_vector<float>(); };
   CHECK(values() != values());
@@ -137,7 +138,13 @@ TEST_CASE("what a transformer cannot take is said") {
             "expected the activation relu or gelu, or a function, got swish");
   nn::Transformer model(4, 2, 1, 1, {.dim_feedforward = 3});
   check_has(error_of([&] {
-              model(randn({2, 3, 4}), randn({3, 3, 4}));
+              model(randn({3, 2, 4}), randn({3, 3, 4}));
+            }),
+            "Transformer: expected src and tgt [S, B, width] and [T, B, width], got shapes "
+            "[3, 2, 4] and [3, 3, 4]");
+  nn::Transformer batches(4, 2, 1, 1, {.dim_feedforward = 3, .batch_first = true});
+  check_has(error_of([&] {
+              batches(randn({2, 3, 4}), randn({3, 3, 4}));
             }),
             "Transformer: expected src and tgt [B, S, width] and [B, T, width], got shapes "
             "[2, 3, 4] and [3, 3, 4]");

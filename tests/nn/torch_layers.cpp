@@ -47,7 +47,7 @@ void write_products(Writer& write) {
   for (const bool bias : {false, true}) {
     write(
         concat("nn.MultiheadAttention(6, 2, batch_first=True, bias=", bias ? "True" : "False", ")"),
-        [=] { return nn::MultiheadAttention(6, 2, {.bias = bias}); },
+        [=] { return nn::MultiheadAttention(6, 2, {.bias = bias, .batch_first = true}); },
         {randn({2, 4, 6}), randn({2, 5, 6}), randn({2, 5, 6})}, "m(x[0], x[1], x[2])[0]",
         [](auto& layer, const Tensors& x) { return Tensors{layer.attend(x[0], x[1], x[2])}; });
   }

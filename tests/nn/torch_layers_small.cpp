@@ -172,7 +172,7 @@ void write_attention(LayerWriter& write) {
       {0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {4, 5});
   const Tensor padding = Tensor::from<std::int64_t>({0, 0, 0, 0, 1, 0, 0, 1, 1, 1}, {2, 5});
   const auto hidden = [](const Tensor& x) { return cast(x, DType::boolean); };
-  const auto make = [] { return nn::MultiheadAttention(6, 2); };
+  const auto make = [] { return nn::MultiheadAttention(6, 2, {.batch_first = true}); };
   const std::string torch = "nn.MultiheadAttention(6, 2, batch_first=True";
   for (const bool averaged : {true, false}) {
     write(torch + ")", make, {q, k, k, own, padding},
@@ -193,17 +193,16 @@ void write_attention(LayerWriter& write) {
         });
   write(
       torch + ", kdim=3, vdim=5)",
-      [] { return nn::MultiheadAttention(6, 2, {.kdim = 3, .vdim = 5}); },
+      [] { return nn::MultiheadAttention(6, 2, {.kdim = 3, .vdim = 5, .batch_first = true}); },
       {q, randn({2, 5, 3}), randn({2, 5, 5})}, "m(x[0], x[1], x[2])[0]",
       [](auto& layer, const Tensors& x) { return Tensors{layer(x[0], x[1], x[2])}; });
   write(
-      "nn.MultiheadAttention(6, 2)",
-      [] { return nn::MultiheadAttention(6, 2, {.batch_first = false}); }, {q},
+      "nn.MultiheadAttention(6, 2)", [] { return nn::MultiheadAttention(6, 2); }, {q},
       "m(x[0], x[0], x[0])[0]", [](auto& layer, const Tensors& x) { return Tensors{layer(x[0])}; });
   write(
       torch + ", add_zero_attn=True)",
-      [] { return nn::MultiheadAttention(6, 2, {.add_zero_attn = true}); }, {q, padding},
-      "m(x[0], x[0], x[0], x[1].bool()[:, 1:], False)[0]",
+      [] { return nn::MultiheadAttention(6, 2, {.add_zero_attn = true, .batch_first = true}); },
+      {q, padding}, "m(x[0], x[0], x[0], x[1].bool()[:, 1:], False)[0]",
       [=](auto& layer, const Tensors& x) {
         const Tensor mask = hidden(slice(x[1], 1, 1));
         return Tensors{layer.attend_masked(x[0], x[0], x[0], {.key_padding_mask = mask}).output};

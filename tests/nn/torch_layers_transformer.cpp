@@ -19,7 +19,11 @@ const std::string future = "torch.ones(4, 4, dtype=torch.bool).triu(1)";
 
 nn::TransformerSettings small(const nn::TransformerActivation& activation = "relu",
                               bool norm_first = false) {
-  return {.dim_feedforward = 10, .dropout = 0, .activation = activation, .norm_first = norm_first};
+  return {.dim_feedforward = 10,
+          .dropout = 0,
+          .activation = activation,
+          .batch_first = true,
+          .norm_first = norm_first};
 }
 
 nn::TransformerSettings without_bias(bool norm_first) {
@@ -50,11 +54,7 @@ void write_encoders(LayerWriter& write) {
       x);
   write(
       "nn.TransformerEncoderLayer(6, 2, 10, 0.)",
-      [] {
-        nn::TransformerSettings settings = small();
-        settings.batch_first = false;
-        return nn::TransformerEncoderLayer(6, 2, settings);
-      },
+      [] { return nn::TransformerEncoderLayer(6, 2, {.dim_feedforward = 10, .dropout = 0}); },
       {x, padding4()}, "m(x[0].transpose(0, 1), None, x[1].bool()).transpose(0, 1)",
       [](auto& m, const Tensors& t) {
         const Tensor y = m(transpose(t[0], 0, 1), {.src_key_padding_mask = hidden(t[1])});

@@ -52,7 +52,7 @@ void write_model(const std::filesystem::path& path, nn::Module model, const Tens
 
 // Attention of three inputs, and of one to itself; state and gradients of all.
 void write_attention(const std::filesystem::path& path, bool bias, bool causal) {
-  nn::MultiheadAttention attention(12, 3, {.bias = bias, .causal = causal});
+  nn::MultiheadAttention attention(12, 3, {.bias = bias, .causal = causal, .batch_first = true});
   attention.to(DType::f64);
   NamedTensors all;
   Tensors inputs;
