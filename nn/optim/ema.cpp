@@ -19,6 +19,8 @@ ExponentialMovingAverage::ExponentialMovingAverage(Module module, const EMAOptio
     : options_(options), tensors_(module.named_parameters()) {
   PEAL_CHECK(options.decay >= 0 && options.decay <= 1,
              "ExponentialMovingAverage: expected a decay in [0, 1], got ", options.decay);
+  PEAL_CHECK(!options.equal || !options.warm_up,
+             "ExponentialMovingAverage: a mean of all updates has no warm_up; ask for one of both");
   if (options.buffers) {
     for (auto& entry : module.named_buffers()) {
       if (is_floating(entry.second.dtype())) tensors_.push_back(std::move(entry));
@@ -38,10 +40,16 @@ void ExponentialMovingAverage::check_not_swapped(std::string_view what) const {
 void ExponentialMovingAverage::update() {
   check_not_swapped("update");
   const NoGrad guard;
-  if (Graph* const graph = Graph::capturing()) {
-    PEAL_CHECK(!options_.warm_up,
-               "ExponentialMovingAverage: with warm_up each update decays by another number, which "
-               "a captured graph has not; update outside the graph");
+  Graph* const graph = Graph::capturing();
+  const double decay = decay_of(updates_ + 1);
+  if (graph != nullptr) {
+    PEAL_CHECK(
+        !options_.warm_up && !options_.equal,
+        "ExponentialMovingAverage: with warm_up each update decays by another number, and so "
+        "does a mean, which a captured graph has not; update outside the graph");
+    PEAL_CHECK(!options_.from_first || updates_ > 0,
+               "ExponentialMovingAverage: with from_first the first update copies the model, which "
+               "a captured graph would do each time; update once before");
     graph->at_replay([weak = std::weak_ptr(self_)] {
       const auto self = weak.lock();
       PEAL_CHECK(self != nullptr,
@@ -52,13 +60,23 @@ void ExponentialMovingAverage::update() {
   } else {
     ++updates_;
   }
-  const auto n = static_cast<double>(updates_);
-  const double decay =
-      options_.warm_up ? std::min(options_.decay, (1 + n) / (10 + n)) : options_.decay;
   for (std::size_t i = 0; i < averages_.size(); ++i) {
-    mul_(averages_[i], decay);
-    add_(averages_[i], cast(tensors_[i].second, averages_[i].dtype()), 1 - decay);
+    const Tensor now = cast(tensors_[i].second, averages_[i].dtype());
+    if (decay == 0) {  // what is there may be infinite
+      averages_[i].copy_(now);
+    } else {
+      mul_(averages_[i], decay);
+      add_(averages_[i], now, 1 - decay);
+    }
   }
+}
+
+// From 1 on.
+double ExponentialMovingAverage::decay_of(std::int64_t update) const {
+  const auto n = static_cast<double>(update);
+  if (options_.equal) return (n - 1) / n;
+  if (options_.from_first && update == 1) return 0;
+  return options_.warm_up ? std::min(options_.decay, (1 + n) / (10 + n)) : options_.decay;
 }
 
 void ExponentialMovingAverage::copy_to() {

@@ -66,6 +66,37 @@ TEST_CASE("warm-up decays less at first, and buffers are averaged where that is 
   CHECK(value(ema.state_dict()[1].second) == doctest::Approx(before / 2));
 }
 
+TEST_CASE("the first update may copy, and all may count alike, as PyTorch's AveragedModel has it") {
+  One model, other;
+  nn::ExponentialMovingAverage ema(model, {.decay = 0.75, .from_first = true});
+  nn::ExponentialMovingAverage mean(other, {.equal = true});
+  const auto update = [&](double weight) {
+    model.set(weight);
+    other.set(weight);
+    ema.update();
+    mean.update();
+  };
+  const auto averages = [&] {
+    return std::pair(value(ema.state_dict()[1].second), value(mean.state_dict()[1].second));
+  };
+  update(4);
+  CHECK(averages() == std::pair(4., 4.));
+  update(2);
+  CHECK(averages() == std::pair(3.5, 3.));
+  update(0);
+  CHECK(averages() == std::pair(2.625, 2.));
+  // A count that was loaded goes on.
+  One third;
+  nn::ExponentialMovingAverage resumed(third, {.equal = true});
+  resumed.load_state_dict(mean.state_dict());
+  third.set(6);
+  resumed.update();
+  CHECK(value(resumed.state_dict()[1].second) == 3);
+  check_has(
+      error_of([&] { nn::ExponentialMovingAverage(model, {.warm_up = true, .equal = true}); }),
+      "a mean of all updates has no warm_up");
+}
+
 TEST_CASE("averages of bf16 move by less than bf16 can show") {
   One model(DType::bf16);
   nn::ExponentialMovingAverage ema(model, {.decay = 0.999});
