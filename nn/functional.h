@@ -37,9 +37,13 @@ using peal::cosine_similarity;
 using peal::cross_entropy;
 using peal::ctc_loss;
 using peal::dropout;
+using peal::dropout1d;
+using peal::dropout2d;
+using peal::dropout3d;
 using peal::elu;
 using peal::embedding;
 using peal::embedding_bag;
+using peal::feature_alpha_dropout;
 using peal::feature_dropout;
 using peal::feed_forward;
 using peal::fold;
@@ -115,6 +119,14 @@ using peal::tanhshrink;
 using peal::threshold;
 using peal::triplet_margin_loss;
 using peal::triplet_margin_with_distance_loss;
-using peal::unfold;
+
+// im2col alone: torch.nn.functional's unfold(x, 3, 1, 1) is no Tensor.unfold(3, 1, 1).
+inline Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation = 1, Pair padding = 0,
+                     Pair stride = 1) {
+  return peal::unfold(x, kernel_size, {dilation, padding, stride});
+}
+inline Tensor unfold(const Tensor& x, Pair kernel_size, const UnfoldOptions& options) {
+  return peal::unfold(x, kernel_size, options);
+}
 
 }  // namespace peal::nn::functional

@@ -5,6 +5,7 @@
 
 #include <peal/autograd/core/tensor.h>
 
+#include <concepts>
 #include <cstdint>
 
 namespace peal {
@@ -20,6 +21,9 @@ Unique unique_consecutive(const Tensor& x);
 // Both of the slices at the indices of a dimension, in the order of words: the first element that
 // differs decides. values has x's shape but for that dimension; inverse and counts have one.
 Unique unique(const Tensor& x, int dim);
+// unique(x, true) would be along dimension 1: values are always sorted, and all three come.
+template <std::same_as<bool> B>
+Unique unique(const Tensor& x, B sorted) = delete;
 Unique unique_consecutive(const Tensor& x, int dim);
 
 // How often 0, 1, ... up to the largest of x [n] come, integers that are not negative: i64, or the

@@ -21,6 +21,32 @@ void check(std::string_view op, const Tensor& x, double p) {
   PEAL_CHECK(p >= 0 && p <= 1, op, ": expected a probability in [0, 1], got ", p);
 }
 
+// [N, C, 1, ...]
+Shape channels_of(std::string_view op, const Tensor& x) {
+  PEAL_CHECK(x.dim() >= 2, op, ": expected [N, C, ...], got shape ", x.shape());
+  Shape channels = x.shape();
+  for (int i = 2; i < x.dim(); ++i) channels[i] = 1;
+  return channels;
+}
+
+Tensor of_channels(std::string_view op, std::string_view sizes, int dims, const Tensor& x, double p,
+                   bool training) {
+  check(op, x, p);
+  PEAL_CHECK(x.dim() == dims, op, ": expected ", sizes, ", got shape ", x.shape());
+  return feature_dropout(x, p, training);
+}
+
+// One draw for each element of `drawn`, which stretches to x.
+Tensor alpha_dropped(const Tensor& x, const Shape& drawn, double p, bool training) {
+  if (!training || p == 0) return x;
+  if (p == 1) return mul(x, 0.0);
+  constexpr double least = -1.7580993408473766;  // -alpha lambda of SELU
+  const double scale = 1 / std::sqrt((1 - p) * (1 + p * least * least));
+  // 1 where an element is kept.
+  const Tensor kept = mul(dropout(ones(drawn, x.dtype(), x.device()), p), 1 - p);
+  return x * (kept * scale) + (kept * (-scale * least) + scale * least * (1 - p));
+}
+
 }  // namespace
 
 DropoutDraw draw_dropout(std::int64_t n, double p) {
@@ -50,22 +76,29 @@ Tensor dropped(const Tensor& x, const DropoutDraw& draw) {
 
 Tensor feature_dropout(const Tensor& x, double p, bool training) {
   check("feature_dropout", x, p);
-  PEAL_CHECK(x.dim() >= 2, "feature_dropout: expected [N, C, ...], got shape ", x.shape());
+  const Shape channels = channels_of("feature_dropout", x);
   if (!training || p == 0) return x;
-  Shape channels = x.shape();
-  for (int i = 2; i < x.dim(); ++i) channels[i] = 1;
   return mul(x, dropout(ones(channels, x.dtype(), x.device()), p));
+}
+
+Tensor dropout1d(const Tensor& x, double p, bool training) {
+  return of_channels("dropout1d", "[N, C, L]", 3, x, p, training);
+}
+Tensor dropout2d(const Tensor& x, double p, bool training) {
+  return of_channels("dropout2d", "[N, C, H, W]", 4, x, p, training);
+}
+Tensor dropout3d(const Tensor& x, double p, bool training) {
+  return of_channels("dropout3d", "[N, C, D, H, W]", 5, x, p, training);
 }
 
 Tensor alpha_dropout(const Tensor& x, double p, bool training) {
   check("alpha_dropout", x, p);
-  if (!training || p == 0) return x;
-  if (p == 1) return mul(x, 0.0);
-  constexpr double least = -1.7580993408473766;  // -alpha lambda of SELU
-  const double scale = 1 / std::sqrt((1 - p) * (1 + p * least * least));
-  // 1 where an element is kept.
-  const Tensor kept = mul(dropout(ones(x.shape(), x.dtype(), x.device()), p), 1 - p);
-  return x * (kept * scale) + (kept * (-scale * least) + scale * least * (1 - p));
+  return alpha_dropped(x, x.shape(), p, training);
+}
+
+Tensor feature_alpha_dropout(const Tensor& x, double p, bool training) {
+  check("feature_alpha_dropout", x, p);
+  return alpha_dropped(x, channels_of("feature_alpha_dropout", x), p, training);
 }
 
 }  // namespace peal

@@ -30,9 +30,8 @@ class FeatureDropout : public Dropout {
   using Dropout::Dropout;
 
   Tensor forward(const Tensor& x) override {
-    PEAL_CHECK(x.dim() == dims + 2, "Dropout", dims, "d: expected [N, C] and ", dims,
-               " dimensions more, got shape ", x.shape());
-    return feature_dropout(x, p(), training());
+    constexpr auto op = dims == 1 ? dropout1d : dims == 2 ? dropout2d : dropout3d;
+    return op(x, p(), training());
   }
   std::string repr_name() const override { return concat("Dropout", dims, "d"); }
 };
@@ -44,6 +43,13 @@ class AlphaDropout : public Dropout {
  public:
   using Dropout::Dropout;
   Tensor forward(const Tensor& x) override { return alpha_dropout(x, p(), training()); }
+};
+
+// Whole channels of x [N, C, ...].
+class FeatureAlphaDropout : public Dropout {
+ public:
+  using Dropout::Dropout;
+  Tensor forward(const Tensor& x) override { return feature_alpha_dropout(x, p(), training()); }
 };
 
 }  // namespace peal::nn

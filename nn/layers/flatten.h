@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flatten: dimensions start_dim and later become one. Thread safety: as of Module.
+// Flatten: dimensions start_dim to end_dim become one. Thread safety: as of Module.
 #pragma once
 
 #include <peal/autograd/ops/shape.h>
@@ -9,14 +9,15 @@ namespace peal::nn {
 
 class Flatten : public Module {
  public:
-  explicit Flatten(int start_dim = 1) : start_dim_(start_dim) {}
+  explicit Flatten(int start_dim = 1, int end_dim = -1)
+      : start_dim_(start_dim), end_dim_(end_dim) {}
 
-  // [N, ...] -> [N, product of the others], unless start_dim says otherwise.
-  Tensor forward(const Tensor& x) override { return flatten(x, start_dim_); }
+  // [N, ...] -> [N, product of the others], unless the two say otherwise.
+  Tensor forward(const Tensor& x) override { return flatten(x, start_dim_, end_dim_); }
   std::string extra_repr() const override;
 
  private:
-  int start_dim_;
+  int start_dim_, end_dim_;
 };
 
 }  // namespace peal::nn

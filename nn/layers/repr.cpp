@@ -73,7 +73,9 @@ std::string EmbeddingBag::extra_repr() const {
   return text;
 }
 
-std::string Flatten::extra_repr() const { return concat("start_dim=", start_dim_, ", end_dim=-1"); }
+std::string Flatten::extra_repr() const {
+  return concat("start_dim=", start_dim_, ", end_dim=", end_dim_);
+}
 
 std::string GroupNorm::extra_repr() const {
   return concat(groups_, ", ", channels_) + normalising(eps_) +

@@ -31,7 +31,9 @@ Tensor integers(const std::vector<std::int64_t>& values) {
 TEST_CASE("equal operands share the gradient of maximum, and the first has that of fmax") {
   const Tensor a = numbers({1, 2, 3}).set_requires_grad(),
                b = numbers({2, 2, 2}).set_requires_grad();
-  sum(maximum(a, b)).backward();
+  sum(max(a, b)).backward();
+  CHECK(equal(max(a, b), maximum(a, b)));
+  CHECK(equal(min(a, b), minimum(a, b)));
   CHECK(doubles(a.grad()) == Doubles{0, 0.5, 1});
   CHECK(doubles(b.grad()) == Doubles{1, 0.5, 0});
   a.zero_grad();

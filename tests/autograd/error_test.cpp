@@ -255,6 +255,14 @@ TEST_CASE("dropout, factories and optimizers") {
         "dropout: expected a probability in [0, 1], got 1.5");
   CHECK(error_of([] { feature_dropout(z({2}), 0.5); }) ==
         "feature_dropout: expected [N, C, ...], got shape [2]");
+  CHECK(error_of([] { feature_alpha_dropout(z({2}), 0.5); }) ==
+        "feature_alpha_dropout: expected [N, C, ...], got shape [2]");
+  CHECK(error_of([] {
+          dropout1d(z({2, 3}), 0.5);
+        }) == "dropout1d: expected [N, C, L], got shape [2, 3]");
+  CHECK(error_of([] {
+          dropout3d(z({2, 3, 4, 5}), 0.5);
+        }) == "dropout3d: expected [N, C, D, H, W], got shape [2, 3, 4, 5]");
   CHECK(error_of([] {
           embedding(z({1}, DType::i64), z({3, 2}), 3);
         }) == "embedding: padding_idx 3 is outside of a weight of shape [3, 2]");

@@ -15,6 +15,18 @@ using test::normal;
 
 namespace {
 
+// dropout(x, training()) and unique(x, true) would mean other things than they say.
+template <class T>
+concept drops = requires(const Tensor& x, T p) {
+  dropout(x, p);
+};
+template <class T>
+concept is_dimension = requires(const Tensor& x, T dim) {
+  unique(x, dim);
+};
+static_assert(drops<double> && drops<int> && !drops<bool>);
+static_assert(is_dimension<int> && !is_dimension<bool>);
+
 // The element of x that stands at place `at` of a shape it broadcasts to.
 template <class T>
 T stretched(const Tensor& x, const Shape& to, std::int64_t at) {
@@ -354,6 +366,25 @@ TEST_CASE("dropout keeps where the stream's word says so, and scales") {
   }
   const Tensor x = normal<float>({5}, 1);
   CHECK(dropout(x, 0.5, false).same_as(x));
+}
+
+TEST_CASE("dropout of channels takes all of one or none") {
+  const Tensor x = normal<double>({4, 6, 3, 2}, 1);
+  const auto drawn = [](auto f) {
+    manual_seed(3);
+    return f();
+  };
+  const Tensor kept = drawn([&] { return feature_dropout(ones({4, 6, 1, 1}, DType::f64), 0.4); });
+  const auto count = sum(kept > 0).item<std::int64_t>();
+  CHECK(count > 0);
+  CHECK(count < 24);
+  CHECK(equal(drawn([&] { return dropout2d(x, 0.4); }), x * kept));
+  // Elements that go become -alpha lambda of SELU, and all are scaled and shifted.
+  constexpr double least = 1.7580993408473766, p = 0.4;
+  const double scale = 1 / std::sqrt((1 - p) * (1 + p * least * least));
+  const Tensor expected = where(kept > 0, x * scale + scale * least * p, -scale * least * (1 - p));
+  CHECK(allclose(drawn([&] { return feature_alpha_dropout(x, p); }), expected));
+  CHECK(feature_alpha_dropout(x, p, false).same_as(x));
 }
 
 TEST_CASE("factories fill, count and draw") {

@@ -181,6 +181,11 @@ TEST_CASE("dropout with its mask held") {
       return alpha_dropout(x[0], p);
     };
     CHECK(gradient_error(alpha, {n({3, 33}, 1)}) < good);
+    const auto alpha_features = [p](const Tensors& x) {
+      manual_seed(4);
+      return feature_alpha_dropout(x[0], p);
+    };
+    CHECK(gradient_error(alpha_features, {n({3, 5, 2, 3}, 1)}) < good);
   }
 }
 

@@ -166,6 +166,10 @@ TEST_CASE("every op names itself where an operand was never given a value") {
       {"dropout", [&] { dropout(none, 0.5); }},
       {"feature_dropout", [&] { feature_dropout(none, 0.5); }},
       {"alpha_dropout", [&] { alpha_dropout(none, 0.5); }},
+      {"feature_alpha_dropout", [&] { feature_alpha_dropout(none, 0.5); }},
+      {"dropout1d", [&] { dropout1d(none); }},
+      {"dropout2d", [&] { dropout2d(none); }},
+      {"dropout3d", [&] { dropout3d(none); }},
       {"scaled_dot_product_attention", [&] { scaled_dot_product_attention(none, none, none, 1); }},
       {"self_attention", [&] { self_attention(none, 1); }},
   };

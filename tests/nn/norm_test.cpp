@@ -124,7 +124,7 @@ TEST_CASE("Dropout1d to 3d drop whole channels; AlphaDropout keeps mean and vari
   check_has(error_of([] {
               nn::Dropout2d()(ones({2, 3, 4}));
             }),
-            "Dropout2d: expected [N, C] and 2 dimensions more, got shape [2, 3, 4]");
+            "dropout2d: expected [N, C, H, W], got shape [2, 3, 4]");
   const Tensor y = nn::AlphaDropout(0.3)(randn({100000}));
   const double average = mean(y).item<double>();
   CHECK(std::abs(average) < 0.02);

@@ -145,6 +145,8 @@ void write_functions(Writer& write) {
   write(
       "nn.Flatten()", [] { return nn::Flatten(); }, x);
   write(
+      "nn.Flatten(0, 1)", [] { return nn::Flatten(0, 1); }, x);
+  write(
       "nn.Dropout(0)", [] { return nn::Dropout(0); }, x);
   write(
       "nn.Dropout1d(0)", [] { return nn::Dropout1d(0); }, x);
