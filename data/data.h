@@ -15,6 +15,7 @@
 #include <peal/data/images/image_folder.h>
 #include <peal/data/images/mixup.h>
 #include <peal/data/images/random_transforms.h>
+#include <peal/data/images/save_image.h>
 #include <peal/data/loader.h>
 #include <peal/data/mnist.h>
 #include <peal/data/random_sampler.h>

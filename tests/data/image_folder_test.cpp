@@ -4,11 +4,13 @@
 #include <peal/data/formats/tar.h>
 #include <peal/data/images/image_folder.h>
 #include <peal/data/images/random_transforms.h>
+#include <peal/data/images/save_image.h>
 #include <peal/data/loader.h>
 #include <peal/tests/data/encode.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <numeric>
 #include <stdexcept>
@@ -87,6 +89,40 @@ TEST_CASE("classes are the folders, sorted, and images are in the order of their
           data::image_folder(folder.path / "set", {}, {"dog", "bird"});
         }) == concat("[data] ", (folder.path / "set").string(),
                      ": 'cat' is no class of the set: it knows dog, bird"));
+}
+
+TEST_CASE("tensors of images become a picture in a file") {
+  const Folder folder;
+  const fs::path path = folder.path / "grid.png";
+  const Tensor images = Tensor::from<float>({0, 1, -3, 0.5f, 7, NAN}, {3, 1, 1, 2});
+  data::save_image(images, path, {.nrow = 2, .padding = 1, .pad_value = 1});
+  const data::Image picture = data::image_files(path)->image(0);
+  CHECK(picture.size() == data::ImageSize{5, 7});
+  std::vector<int> greys;
+  for (std::size_t i = 0; i < picture.pixels.size(); i += 3) greys.push_back(picture.pixels[i]);
+  CHECK(greys == std::vector<int>{255, 255, 255, 255, 255, 255, 255,  //
+                                  255, 0,   255, 255, 0,   128, 255,  //
+                                  255, 255, 255, 255, 255, 255, 255,  //
+                                  255, 255, 0,   255, 255, 255, 255,  //
+                                  255, 255, 255, 255, 255, 255, 255});
+  // What cannot be written leaves what is there.
+  const auto bytes = fs::file_size(path);
+  check_has(error_of([&] {
+              data::save_image(Tensor::zeros({2, 2, 4, 4}), path);
+            }),
+            "expected images of 1 or 3 channels, got 2 of shape [2, 2, 4, 4]");
+  check_has(error_of([&] {
+              data::save_image(Tensor::zeros({2, 3, 0, 4}), path);
+            }),
+            "expected f32 images [N, C, H, W], [C, H, W] or [H, W], got f32 [2, 3, 0, 4]");
+  check_has(error_of([&] { data::save_image(Tensor::zeros({4}), path); }), "got f32 [4]");
+  check_has(error_of([&] { data::save_image(images, path, {.nrow = 0}); }),
+            "expected nrow >= 1 and padding >= 0, got 0 and 2");
+  check_has(error_of([&] { data::save_image(images, folder.path / "grid.jpg"); }),
+            "expected a path that ends with .png");
+  check_has(error_of([&] { data::save_image(images, folder.path / "none" / "grid.png"); }),
+            "grid.png");
+  CHECK(fs::file_size(path) == bytes);
 }
 
 TEST_CASE("an archive is the set that its folders would be, packed or not") {

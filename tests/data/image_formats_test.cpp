@@ -48,6 +48,22 @@ TEST_CASE("a PNG gives back every pixel") {
   }
 }
 
+TEST_CASE("what is written as PNG is read again") {
+  for (const auto& [height, width] : {std::pair{1, 1}, {7, 5}, {33, 64}}) {
+    const Image image = drawn_image(height, width);
+    CHECK(data::decode_image(data::encode_png(image, "F"), "F") == image);
+  }
+  Image grey(2, 3, 1), three(2, 3);
+  for (std::size_t i = 0; i < 6; ++i) {
+    grey.pixels[i] = static_cast<std::uint8_t>(40 * i);
+    std::fill_n(three.pixels.begin() + static_cast<std::ptrdiff_t>(3 * i), 3, grey.pixels[i]);
+  }
+  CHECK(data::decode_image(data::encode_png(grey, "F"), "F") == three);
+  check_has(testing::error_of([] { data::encode_png(Image(2, 3, 4), "F"); }),
+            "F: a PNG is written of one or three channels and at least one pixel, got 2 x 3 of 4");
+  check_has(testing::error_of([] { data::encode_png(Image(0, 3), "F"); }), "got 0 x 3 of 3");
+}
+
 TEST_CASE("a PNG of any depth, grey or with a palette, becomes eight bits of three colours") {
   using testing::PngForm;
   std::vector<PngForm> forms;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Image files that PIL wrote (torch_images.py) against what it reads from them, and transforms with
-// given parameters against torchvision's functions on PIL images: to the byte; but where PIL
-// computes in floating point, with hues and rotations, one off is good enough.
+// given parameters against torchvision's functions on PIL images, and grids of images and what is
+// written of them: to the byte; but where PIL computes in floating point, with hues and rotations,
+// one off is good enough.
 // usage: torch_images FOLDER
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/safetensors.h>
@@ -10,6 +11,7 @@
 #include <peal/data/images/image_folder.h>
 #include <peal/data/images/mixup.h>
 #include <peal/data/images/normalisation.h>
+#include <peal/data/images/save_image.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -19,6 +21,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace peal;
@@ -205,12 +208,47 @@ bool check_mixed(const std::filesystem::path& folder) {
   return good;
 }
 
+bool check_grids(const std::filesystem::path& folder) {
+  const std::vector<data::GridOptions> options{
+      {},
+      {.nrow = 3, .padding = 1},
+      {.normalize = true, .pad_value = 0.7},
+      {.nrow = 2, .padding = 0, .normalize = true, .scale_each = true},
+      {.normalize = true, .value_range = std::pair{-0.5, 0.75}}};
+  std::map<std::string, Tensor> all;
+  for (const auto& [name, tensor] : load_safetensors(folder / "grids").tensors) all[name] = tensor;
+  int cases = 0, wrong = 0;
+  for (const auto& [key, expected] : all) {
+    std::istringstream head(key);
+    std::string what, which;
+    std::size_t k = 0;
+    head >> what >> which >> k;
+    if (what == "images") continue;
+    const Tensor& images = all.at("images " + which);
+    bool good = false;
+    if (what == "grid") {
+      const Tensor grid = data::make_grid(images, options.at(k));
+      good = grid.shape() == expected.shape() && equal(grid.data<float>(), expected);
+    } else {
+      data::save_image(images, folder / "own.png", options.at(k));
+      good = difference(data::image_files(folder / "own.png")->image(0), expected) == 0;
+    }
+    ++cases;
+    if (good) continue;
+    ++wrong;
+    std::fprintf(stderr, "%s: other values\n", key.c_str());
+  }
+  std::printf("%d grids and files of grids, %d other than torchvision's\n", cases, wrong);
+  return cases == 40 && wrong == 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   if (argc != 2) return 2;
   const bool files = check_files(argv[1]), transforms = check_transforms(argv[1]);
-  return check_mixed(argv[1]) && files && transforms ? 0 : 1;
+  const bool grids = check_grids(argv[1]);
+  return check_mixed(argv[1]) && files && transforms && grids ? 0 : 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

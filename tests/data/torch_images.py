@@ -141,6 +141,23 @@ def make_transforms(folder):
     print(f"{len(results) - len(images) - 1} transformed images")
 
 
+def make_grids(folder):
+    """What torchvision makes of tensors, and writes into files."""
+    torch.manual_seed(5)
+    inputs = {"grey": torch.rand(5, 1, 4, 6) * 1.5 - 0.25, "colour": torch.randn(9, 3, 5, 3), "one": torch.rand(3, 7, 6),
+              "plane": torch.rand(3, 4)}
+    results = {f"images {name}": images for name, images in inputs.items()}
+    for name, images in inputs.items():
+        for k, options in enumerate(({}, {"nrow": 3, "padding": 1}, {"normalize": True, "pad_value": 0.7},
+                                     {"nrow": 2, "normalize": True, "scale_each": True, "padding": 0},
+                                     {"normalize": True, "value_range": (-0.5, 0.75)})):
+            results[f"grid {name} {k}"] = torchvision.utils.make_grid(images, **options).contiguous()
+            torchvision.utils.save_image(images, f"{folder}/grid.png", **options)
+            with Image.open(f"{folder}/grid.png") as read:
+                results[f"file {name} {k}"] = as_tensor(read)
+    save(f"{folder}/grids", results)
+
+
 def make_mixed(folder):
     """torchvision's MixUp and CutMix, whose code of 0.15 and later these lines are."""
     torch.manual_seed(3)
@@ -162,3 +179,4 @@ if __name__ == "__main__":
     make_files(sys.argv[1])
     make_transforms(sys.argv[1])
     make_mixed(sys.argv[1])
+    make_grids(sys.argv[1])
