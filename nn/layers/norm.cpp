@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/checkpoint.h>
+#include <peal/autograd/core/context.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/nn/layers/norm.h>
+
+#include <map>
+#include <utility>
+#include <vector>
 
 namespace peal::nn {
 
@@ -46,6 +51,42 @@ BatchNorm::BatchNorm(const Sharing& sharing)
     num_batches_tracked = add_buffer("num_batches_tracked", other.num_batches_tracked);
   }
   train(other.training());
+}
+
+void BatchNorm::reset_running_stats() {
+  if (!running_mean.defined()) return;
+  running_mean.zero_();
+  fill_(running_var, 1);
+  num_batches_tracked.zero_();
+}
+
+void update_bn(Module& model, const std::function<void()>& forward) {
+  struct Before {
+    std::vector<std::pair<Module, bool>> modes;  // parents before children
+    std::map<BatchNorm*, std::optional<double>> momenta;
+
+    explicit Before(Module& of) {
+      for (const Module& module : of.modules()) modes.emplace_back(module, module.training());
+      of.apply([&](Module& module) {
+        auto* const norm = module.as<BatchNorm>();
+        if (norm == nullptr || !norm->running_mean.defined()) return;
+        momenta.emplace(norm, norm->settings_.momentum);
+        norm->settings_.momentum.reset();
+        norm->reset_running_stats();
+      });
+    }
+    ~Before() {
+      for (auto& [module, mode] : modes) module.train(mode);
+      for (const auto& [norm, momentum] : momenta) norm->settings_.momentum = momentum;
+    }
+    Before(const Before&) = delete;
+    Before& operator=(const Before&) = delete;
+  };
+  const Before before(model);
+  if (before.momenta.empty()) return;
+  const NoGrad guard;
+  model.train();
+  forward();
 }
 
 Tensor BatchNorm::normalised(const Tensor& x) {

@@ -5,6 +5,7 @@
 #include <peal/autograd/ops/norm.h>
 #include <peal/nn/module.h>
 
+#include <functional>
 #include <optional>
 
 namespace peal::nn {
@@ -47,6 +48,8 @@ class BatchNorm : public Module {
  public:
   Tensor weight, bias, running_mean, running_var, num_batches_tracked;
   double eps() const { return settings_.eps; }
+  // Running statistics as of a new layer, where there are any.
+  void reset_running_stats();
   std::string extra_repr() const override;
 
  protected:
@@ -61,9 +64,18 @@ class BatchNorm : public Module {
   virtual Tensor apply(const Tensor& x, const BatchNormOptions& options);
 
  private:
+  friend void update_bn(Module& model, const std::function<void()>& forward);
+
   std::int64_t channels_;
   BatchNormSettings settings_;
 };
+
+// The running statistics of all batch norms below anew, as the averages over the batches that
+// `forward` calls the model with (PyTorch's swa_utils.update_bn): for parameters that were averaged
+// since. It trains meanwhile, without gradients; modes and momenta are what they were before then,
+// also where `forward` throws. Without such a norm nothing is called.
+//   nn::update_bn(model, [&] { for (const auto& [x, y] : loader) model(x); });
+void update_bn(Module& model, const std::function<void()>& forward);
 
 // x [N, C] or [N, C, L].
 class BatchNorm1d : public BatchNorm {

@@ -11,6 +11,7 @@
 #include <peal/tests/errors.h>
 
 #include <cmath>
+#include <stdexcept>
 
 using namespace peal;
 using namespace peal::testing;
@@ -82,6 +83,47 @@ TEST_CASE("a norm without a bias has the weight alone, and shifts nothing") {
   CHECK(keys(nn::BatchNorm2d(4, {.affine = false, .track = false})).empty());
   CHECK(keys(nn::GroupNorm(2, 4, {.affine = false})).empty());
   CHECK(keys(nn::InstanceNorm2d(4)).empty());
+}
+
+TEST_CASE("statistics are counted anew for parameters that were averaged, by update_bn") {
+  struct Net : nn::Module {
+    nn::BatchNorm1d first = add("first", nn::BatchNorm1d(1)),
+                    second = add("second", nn::BatchNorm1d(1, {.momentum = std::nullopt})),
+                    without = add("without", nn::BatchNorm1d(1, {.track = false}));
+    Tensor forward(const Tensor& x) override { return without(second(first(x) * 3)); }
+  };
+  Net net;
+  const Tensor a = Tensor::from<float>({0, 2}, {2, 1}), b = Tensor::from<float>({6, 12}, {2, 1});
+  net(b);
+  net.eval();
+  net.second.train();
+  bool wants = true;
+  nn::update_bn(net, [&] {
+    CHECK(net.training());
+    CHECK(net.without.training());
+    wants = net(a).requires_grad() || net(b).requires_grad();
+  });
+  CHECK_FALSE(wants);
+  CHECK_FALSE(net.training());
+  CHECK_FALSE(net.first.training());
+  CHECK(net.second.training());
+  CHECK(net.first.running_mean.item<float>() == 5);  // of 1 and 9
+  CHECK(net.first.running_var.item<float>() == 10);  // of 2 and 18
+  CHECK(net.first.num_batches_tracked.item<std::int64_t>() == 2);
+  net.train();
+  net(a);  // by the momenta that there were
+  CHECK(net.first.running_mean.item<float>() == doctest::Approx(0.9 * 5 + 0.1));
+  net.eval();
+  CHECK(error_of([&] { nn::update_bn(net, [] { throw std::runtime_error("no data"); }); }) ==
+        "no data");
+  CHECK_FALSE(net.training());
+  nn::BatchNorm1d alone(1);
+  nn::update_bn(alone, [&] { alone(b); });
+  CHECK(alone.running_mean.item<float>() == 9);
+  alone(a);
+  CHECK(alone.running_mean.item<float>() == doctest::Approx(0.9 * 9 + 0.1));
+  nn::Linear linear(1, 1);
+  nn::update_bn(linear, [] { FAIL("there is no norm"); });
 }
 
 TEST_CASE("a momentum of none averages over all batches, also after loading") {
