@@ -19,10 +19,10 @@ namespace peal::nn {
 // logits [N, C, d...], target [N, d...] of i64, or probabilities of logits' shape -> scalar, or [N,
 // d...] with Reduction::none.
 struct CrossEntropyLoss {
-  Reduction reduction = Reduction::mean;
-  std::int64_t ignore_index = -100;
-  double label_smoothing = 0;
   Tensor weight{};  // [C]
+  std::int64_t ignore_index = -100;
+  Reduction reduction = Reduction::mean;
+  double label_smoothing = 0;
   Tensor operator()(const Tensor& logits, const Tensor& target) const {
     return cross_entropy(logits, target,
                          CrossEntropyOptions{weight, ignore_index, reduction, label_smoothing});
@@ -32,9 +32,9 @@ struct CrossEntropyLoss {
 // log-probabilities [N, C, d...], target [N, d...] of i64 -> scalar, or [N, d...] with
 // Reduction::none.
 struct NLLLoss {
-  Reduction reduction = Reduction::mean;
-  std::int64_t ignore_index = -100;
   Tensor weight{};  // [C]
+  std::int64_t ignore_index = -100;
+  Reduction reduction = Reduction::mean;
   Tensor operator()(const Tensor& log_probabilities, const Tensor& target) const {
     return nll_loss(log_probabilities, target, NLLOptions{weight, ignore_index, reduction});
   }

@@ -110,10 +110,10 @@ TEST_CASE("the losses are the ops with their reduction") {
   const double first = std::log(std::exp(-2.0) + std::exp(-1.0) + 1), second = std::log(3.0);
   CHECK(nn::CrossEntropyLoss()(logits, target).item<float>() ==
         doctest::Approx((first + second) / 2));
-  CHECK(nn::CrossEntropyLoss{Reduction::sum}(logits, target).item<float>() ==
+  CHECK(nn::CrossEntropyLoss{.reduction = Reduction::sum}(logits, target).item<float>() ==
         doctest::Approx(first + second));
-  CHECK(nn::NLLLoss{Reduction::none}(nn::functional::log_softmax(logits), target).shape() ==
-        Shape{2});
+  CHECK(nn::NLLLoss{.reduction = Reduction::none}(nn::functional::log_softmax(logits), target)
+            .shape() == Shape{2});
   CHECK(nn::NLLLoss()(nn::functional::log_softmax(logits), target).item<float>() ==
         doctest::Approx((first + second) / 2));
 }

@@ -277,9 +277,9 @@ TEST_CASE("losses as objects keep their options") {
     CHECK(a.to_vector<float>() == b.to_vector<float>());
   };
   const auto sum = Reduction::sum;
-  same(nn::CrossEntropyLoss{.reduction = sum, .weight = w}(x, y),
+  same(nn::CrossEntropyLoss{.weight = w, .reduction = sum}(x, y),
        cross_entropy(x, y, {.weight = w, .reduction = sum}));
-  same(nn::NLLLoss{.reduction = sum, .weight = w}(x, y), x.detach({}, 1) * -5.0);
+  same(nn::NLLLoss{.weight = w, .reduction = sum}(x, y), x.detach({}, 1) * -5.0);
   same(nn::L1Loss{sum}(x, p), l1_loss(x, p, sum));
   same(nn::HuberLoss{.delta = 0.5}(x, p), huber_loss(x, p, Reduction::mean, 0.5));
   same(nn::BCEWithLogitsLoss{.pos_weight = w}(x, p),
