@@ -167,6 +167,13 @@ const Lane* Engine::lane_of(std::uint64_t id, const Control& world) const {
   return found == lanes_.end() ? nullptr : found->get();
 }
 
+const Operation* Engine::clashing(const Operation& operation) const {
+  for (const auto& lane : lanes_) {
+    if (const Operation* const found = lane->clashing(operation)) return found;
+  }
+  return nullptr;
+}
+
 void Engine::submit(const OperationRef& operation) {
   note_thread();
   locked(Nesting::starts, [&](Lane::Ended& ended) {

@@ -86,6 +86,9 @@ class Engine {
   bool test(Operation& operation);
   // Of that number, and of the same world. REQUIRES: the lock.
   const Lane* lane_of(std::uint64_t id, const Control& world) const;
+  // An operation in flight, of any group, whose buffers clash with those of one that begins; null:
+  // none. REQUIRES: the lock.
+  const Operation* clashing(const Operation& operation) const;
   // At once if it has retired, else when it does. Dropped where it has failed.
   void then(const OperationRef& operation, std::function<void()> f);
   // Poisons the group; the ranks that do not see its board are told, too.

@@ -139,6 +139,7 @@ void Lane::submit(const OperationRef& operation, Ended& ended) {
   const auto [kind, bytes] = counted(operation->execution.call(), transport_->world());
   counters_.note_call(kind, bytes);
   try {
+    check_apart(*operation);
     if (operation->execution.enters()) entrance_->join(*operation);
     operation->execution.take_place();
   } catch (const std::exception& error) {
@@ -151,6 +152,29 @@ void Lane::submit(const OperationRef& operation, Ended& ended) {
   } else if (operation->complete) {
     retire_complete(ended);
   }
+}
+
+// In a device's queue one comes after the other.
+const Operation* Lane::clashing(const Operation& with) const {
+  constexpr std::size_t most = 256;  // of many messages the last
+  const auto end = queue_.rbegin() + static_cast<std::ptrdiff_t>(std::min(most, queue_.size()));
+  const auto clashes = [&](const OperationRef& each) {
+    const bool in_order = each->lane == with.lane && each->execution.stream_ordered() &&
+                          with.execution.stream_ordered();
+    return each.get() != &with && !in_order && !each->execution.handed_over() &&
+           each->buffers.clash(with.buffers);
+  };
+  const auto found = std::find_if(queue_.rbegin(), end, clashes);
+  return found == end ? nullptr : found->get();
+}
+
+// Whether the other one is still in flight may differ on the ranks, so all of them are to fail.
+void Lane::check_apart(const Operation& operation) const {
+  const Operation* const other = engine_->clashing(operation);
+  if (other == nullptr) return;
+  fail(concat("it uses memory that ", describe(*other),
+              " uses, which is in flight, and one of the two writes there, so that they have no "
+              "order; wait for the first before you call the second"));
 }
 
 void Lane::fail_all(const std::string& message, Ended& ended) {
@@ -278,6 +302,12 @@ bool Lane::advance(const OperationRef& advanced, Ended& ended) {
                std::get<MessageCall>(earlier->execution.call()).peer == message->peer;
       });
   try {
+    if (!execution.handed_over()) {
+      const std::string written = operation.buffers.written();
+      PEAL_CHECK(written.empty(), written,
+                 " of its buffers were written in place between the call and wait(), and what the "
+                 "ranks get depends on who was faster; wait before you write, or give it a copy");
+    }
     if (!waits_its_turn) {
       const std::size_t before = execution.progress();
       {

@@ -165,6 +165,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   // Its group has gone: what is in flight goes on, and nothing is submitted any more.
   void release() { released_ = true; }
   bool released() const { return released_; }
+  // An operation of this one's whose buffers clash with those of another, which begins; null: none.
+  const Operation* clashing(const Operation& with) const;
   // The first collective of the calls that is in flight; null: none.
   OperationRef in_turn() const;
   // Puts it, as far as it goes, into the graph that is captured; true once it is whole there.
@@ -175,6 +177,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
  private:
   std::string needs_of(const Operation& operation) const;
+  void check_apart(const Operation& operation) const;
   Row publish_row_of(const Operation& pending, bool alone);
   void compare_groups(const Row& mine) const;
   void warn_of_stall(Operation& waited, Operation::Clock::duration idle);

@@ -37,7 +37,8 @@ Operation::Operation(std::shared_ptr<Lane> its_lane, Call&& call, std::shared_pt
       in_turn(!is_message(call) && Branch::current() == nullptr),
       label(label),
       execution(std::move(call), std::move(plan), transport, channel, lane->copies(), segment,
-                lane->window()) {}
+                lane->window()),
+      buffers(execution.call(), transport.rank()) {}
 
 OperationRef operation_over(std::shared_ptr<Lane> lane, std::string_view algorithm) {
   Transport& transport = lane->transport();

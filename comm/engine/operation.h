@@ -10,6 +10,7 @@
 
 #include <peal/comm/control/board.h>
 #include <peal/comm/engine/execution.h>
+#include <peal/comm/engine/pending_buffers.h>
 
 #include <atomic>
 #include <chrono>
@@ -41,6 +42,7 @@ struct Operation {
   std::uint64_t window_turn = 0;  // of those that use the group's window
   std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
   Execution execution;
+  PendingBuffers buffers;
   Clock::time_point first_look{};    // since when somebody has waited for it, without a break
   Clock::duration had_waited{};      // before that, by who then went on without it
   Clock::time_point next_look{};     // of who polls it

@@ -152,8 +152,10 @@ TEST_CASE("a call finds the plan of the one before, whoever chose the algorithm"
   const Selection selection("", 2, 1);
   const std::string chosen(
       selection.choose(Collective::all_reduce, 400, {.shared = true}).algorithm);
-  const Tensor data = Tensor::zeros({100});
-  const auto all_reduce = [&](const ProcessGroup& group) { return group.all_reduce(data); };
+  const Tensor data[] = {Tensor::zeros({100}), Tensor::zeros({100})};
+  const auto all_reduce = [&](const ProcessGroup& group) {
+    return group.all_reduce(data[group.rank()]);
+  };
   const int by_default = allocations("", all_reduce);
   CHECK(by_default > 0);
   CHECK(allocations("all_reduce=" + chosen, all_reduce) == by_default);

@@ -109,9 +109,9 @@ TEST_CASE("several works, and one after the other, are waited for together") {
     const Tensor data = Tensor::zeros({8});
     Work::all({group.all_reduce(data), group.barrier()}).wait(60s);
     group.all_reduce(data).then([&] { return group.all_reduce(data); }).wait(60s);
-    const Tensor one = Tensor::zeros({1});
+    const Tensor one = Tensor::zeros({1}), other = one.clone();
     if (group.rank() == 0) {
-      const Work none = group.recv(one, 1), also = group.recv(one, 1, 3);
+      const Work none = group.recv(one, 1), also = group.recv(other, 1, 3);
       CHECK(contains(error_of([&] { Work::all({none, also}).wait(30ms); }), "recv from rank 1"));
       group.barrier().wait();
       Work::all({none, also}).wait(60s);

@@ -224,7 +224,7 @@ TEST_CASE("then() starts work of its own group alone, and not too much of it") {
     const Tensor x = Tensor::zeros({4});
     const auto start = [&] {
       std::vector<Work> all;
-      for (int i = 0; i < 17; ++i) all.push_back(group.all_reduce(x));
+      for (int i = 0; i < 17; ++i) all.push_back(group.all_reduce(x.clone()));
       return Work::all(std::move(all));
     };
     group.all_reduce(x).then(start).wait();

@@ -5,6 +5,7 @@
 #include <peal/nn/layers/layers.h>
 
 #include <barrier>
+#include <thread>
 
 #include "ddp_ranks.h"
 
@@ -144,6 +145,31 @@ TEST_CASE("a hook that fails on one rank ends the step on all") {
   });
   CHECK(message == "out of order");
   CHECK(finished == 0);
+}
+
+TEST_CASE("a hook that writes into a bucket that is under way is told to all ranks, by its name") {
+  std::atomic<bool> written{false};
+  std::atomic<int> told{0};
+  const std::string message = failure([&](const Group& group, int rank) {
+    nn::Sequential net = nn::mlp({3, 4, 2});
+    DDP ddp(net, group, {.buckets = apart});
+    ddp.register_comm_hook([&](nn::GradBucket& bucket) {
+      while (rank == 1 && !written && !group.poisoned()) std::this_thread::yield();
+      const comm::Work sent = group.all_reduce(bucket.buffer, comm::ReduceOp::sum, bucket.label);
+      if (rank == 0) mul_(bucket.buffer, 0.5);  // which belongs before, or behind wait()
+      written = true;
+      return sent;
+    });
+    try {
+      loss(ddp, 1).backward();
+    } catch (const Error&) {
+      ++told;
+      throw;
+    }
+  });
+  CHECK(told == 2);
+  CHECK(message.find("step 1, bucket 0: ") != std::string::npos);
+  CHECK(message.find("written in place between the call and wait()") != std::string::npos);
 }
 
 TEST_CASE("a hook that sends and then throws has sent, though all ranks caught it") {
