@@ -49,6 +49,7 @@
 #include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/data_parallel.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/functional_collectives.h>
 #include <peal/nn/parallel/join.h>
 #include <peal/nn/parallel/local_sgd.h>
 #include <peal/nn/parallel/outer_step.h>

@@ -125,7 +125,8 @@ Tensor::operator View() const {
   PEAL_CHECK(
       !context().grad_enabled || !requires_grad() || is_leaf(), "a tensor of shape ", shape(),
       " that an operation made, and whose gradient is wanted, would be given to a collective "
-      "or a message, which is not recorded; give its detach(), or call it under NoGrad");
+      "or a message, which is not recorded; give its detach(), or call it under NoGrad, or one "
+      "that has a gradient (nn::all_gather)");
   return view();
 }
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/ops/concatenate.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/tape.h>
-#include <peal/comm/group/in_stream.h>
-#include <peal/comm/schedule/mix.h>
+#include <peal/nn/parallel/functional_collectives.h>
 #include <peal/nn/parallel/tensor/regions.h>
 
 #include <cstdint>
@@ -13,38 +11,24 @@
 namespace peal::nn {
 namespace {
 
-// The name of a call, which is its own on each way.
-struct RegionCall {
-  RegionCall(std::string_view name, std::string_view what)
-      : text(concat(name.empty() ? "tensor parallel" : name, ", ", what)) {
-    for (const char c : text) comm::mix(tag, static_cast<unsigned char>(c));
-  }
-  comm::Label label() const { return {text, tag}; }
-
-  std::string text;
-  std::uint64_t tag = 0;
-};
+// For errors and traces, where nobody says whose the call is.
+std::string_view region_name(std::string_view name) {
+  return name.empty() ? "tensor parallel" : name;
+}
 
 int from_front(const Tensor& x, int dim, std::string_view name) {
   const int found = dim < 0 ? dim + x.dim() : dim;
-  PEAL_CHECK(found >= 0 && found < x.dim(), name.empty() ? "tensor parallel" : name,
-             ": expected a dimension ", dim, ", got shape ", x.shape());
+  PEAL_CHECK(found >= 0 && found < x.dim(), region_name(name), ": expected a dimension ", dim,
+             ", got shape ", x.shape());
   return found;
 }
 
 std::int64_t share_of(const Tensor& x, int dim, const comm::ProcessGroup& group,
                       std::string_view name) {
-  PEAL_CHECK(x.size(dim) % group.world() == 0, name.empty() ? "tensor parallel" : name,
-             ": dimension ", dim, " of shape ", x.shape(), " has ", x.size(dim),
-             " places, which do not divide among ", group.world(), " ranks");
+  PEAL_CHECK(x.size(dim) % group.world() == 0, region_name(name), ": dimension ", dim, " of shape ",
+             x.shape(), " has ", x.size(dim), " places, which do not divide among ", group.world(),
+             " ranks");
   return x.size(dim) / group.world();
-}
-
-Tensor all_reduced(const Tensor& x, const comm::ProcessGroup& group, const RegionCall& call) {
-  const Tensor sum = Tensor::empty(x.shape(), x.dtype(), x.device());
-  const comm::InStream stays;
-  group.all_reduce(sum.view(), x.detach().view(), comm::ReduceOp::sum, call.label()).wait();
-  return sum;
 }
 
 Tensor own_part(const Tensor& x, const comm::ProcessGroup& group, int dim, std::string_view name) {
@@ -52,37 +36,12 @@ Tensor own_part(const Tensor& x, const comm::ProcessGroup& group, int dim, std::
   return narrow(x.detach(), dim, share * group.rank(), share);
 }
 
-Tensor reduce_scattered(const Tensor& x, const comm::ProcessGroup& group, int dim,
-                        std::string_view name) {
-  const std::int64_t share = share_of(x, dim, group, name);
-  const RegionCall call(name, "reduce_scatter");
-  // By rank: what is of one rank lies together.
-  const Tensor by_rank = dim == 0 ? x.detach() : cat(Tensors(split(x.detach(), share, dim)), 0);
-  Shape local = x.shape();
-  local[dim] = share;
-  const Tensor mine = Tensor::empty(local, x.dtype(), x.device());
-  const comm::InStream stays;
-  group.reduce_scatter(mine.view(), by_rank.view(), comm::ReduceOp::sum, call.label()).wait();
-  return mine;
-}
-
 }  // namespace
 
 Tensor all_gathered(const Tensor& x, const comm::ProcessGroup& group, int dim,
                     std::string_view name) {
-  const RegionCall call(name, "all_gather");
-  const auto world = static_cast<std::int64_t>(group.world());
-  const Tensor mine = x.detach();
-  const Tensor all = Tensor::empty({world * mine.numel()}, x.dtype(), x.device());
-  {
-    const comm::InStream stays;
-    group.all_gather(all.view(), mine.view(), call.label()).wait();
-  }
-  Tensors parts;
-  for (std::int64_t r = 0; r < world; ++r) {
-    parts.push_back(all.detach(x.shape(), r * mine.numel()));
-  }
-  return cat(parts, dim);
+  const Tensor all = all_gather(x.detach(), group, dim, region_name(name));
+  return group.world() == 1 ? all.clone() : all;
 }
 
 Tensor copy_to_tensor_parallel_region(const Tensor& x, const comm::ProcessGroup& group,
@@ -98,7 +57,7 @@ Tensor reduce_from_tensor_parallel_region(const Tensor& x, const comm::ProcessGr
                                           std::string_view name) {
   if (group.world() == 1) return x;
   return record("reduce_from_tensor_parallel_region",
-                all_reduced(x, group, RegionCall(name, "all_reduce")), {x},
+                all_reduce(x.detach(), group, comm::ReduceOp::sum, region_name(name)), {x},
                 [group, name = std::string(name)](const Tensor& g) {
                   return copy_to_tensor_parallel_region(g, group, name);
                 });
@@ -126,22 +85,12 @@ Tensor gather_from_tensor_parallel_region(const Tensor& x, const comm::ProcessGr
 
 Tensor all_gather_sequence(const Tensor& x, const comm::ProcessGroup& group, int dim,
                            std::string_view name) {
-  if (group.world() == 1) return x;
-  const int at = from_front(x, dim, name);
-  return record("all_gather_sequence", all_gathered(x, group, at, name), {x},
-                [group, at, name = std::string(name)](const Tensor& g) {
-                  return reduce_scatter_sequence(g, group, at, name);
-                });
+  return all_gather(x, group, dim, region_name(name));
 }
 
 Tensor reduce_scatter_sequence(const Tensor& x, const comm::ProcessGroup& group, int dim,
                                std::string_view name) {
-  if (group.world() == 1) return x;
-  const int at = from_front(x, dim, name);
-  return record("reduce_scatter_sequence", reduce_scattered(x, group, at, name), {x},
-                [group, at, name = std::string(name)](const Tensor& g) {
-                  return all_gather_sequence(g, group, at, name);
-                });
+  return reduce_scatter(x, group, dim, region_name(name));
 }
 
 }  // namespace peal::nn
