@@ -7,9 +7,11 @@
 #include <peal/autograd/grad.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
+#include <peal/comm/group/coalescing.h>
 #include <peal/comm/group/device_mesh.h>
 #include <peal/data/data.h>
 #include <peal/launch/job.h>
+#include <peal/launch/spawn.h>
 #include <peal/launch/training/learner/callbacks.h>
 #include <peal/launch/training/learner/exported.h>
 #include <peal/launch/training/learner/image_data_loaders.h>
@@ -25,6 +27,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <exception>
 #include <iostream>
 #include <map>
