@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the pages of peal-schedule view hold that show no schedule: their numbers are those that the
 // library computes, and what they say of them is so. That a browser shows it is
-// view_browser_test.sh.
+// view_pages_test.sh.
 #include <doctest/doctest.h>
 #include <peal/data/batches.h>
 #include <peal/data/sampler.h>

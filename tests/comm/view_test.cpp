@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the pages of peal-schedule view hold: the messages in their rounds, from which a second look
 // at the numbers alone makes the same contents as the verifier has; who waits for whom; a page that
-// is whole. That a browser shows it is view_browser_test.sh.
+// is whole. That a browser shows it is view_pages_test.sh.
 #include "schedule_worlds.h"
 
 #include <doctest/doctest.h>
