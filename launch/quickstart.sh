@@ -24,9 +24,9 @@ fresh=()
 step "2/4 configure: cmake --preset release ${fresh[*]}"
 cmake --preset release "${fresh[@]}" --log-level=WARNING
 
-step "3/4 build: cmake --build --preset release --target 05_train_mnist"
+step "3/4 build: cmake --build --preset release --target 05_train_mnist peal-run"
 # nproc would believe OMP_NUM_THREADS, which is for the training.
-cmake --build --preset release --target 05_train_mnist -j "$(env -u OMP_NUM_THREADS nproc)"
+cmake --build --preset release --target 05_train_mnist peal-run -j "$(env -u OMP_NUM_THREADS nproc)"
 
 train=(launch/tools/peal-mpirun -n 2 build/release/examples/05_train_mnist
   --data fashion --num_train_epochs 1 --per_device_train_batch_size 32 --learning_rate 1e-3)
