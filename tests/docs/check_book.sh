@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The chapters of docs/book, and the answers to their exercises, say what is so. Each line of a ```sh block runs, in a folder of its own with the build at
-# hand as build/release and the book as docs/book; what it prints is the ```text block that follows, and each picture
-# that it draws in docs/pictures is the committed one. A ```cpp block begins with the name of a file, as `// comm/schedule/schedule.h`, and its
-# other lines stand in that file. With --update the text blocks and the pictures are written instead.
+# The chapters of docs/book, and the answers to their exercises, say what is so. Each line of a ```sh block runs, in a folder
+# of its own with the build at hand as build/release and the book as docs/book; what it prints is the ```text block that
+# follows, and each picture that it draws in docs/pictures is the committed one. A ```cpp block begins with the name of a
+# file, as `// comm/schedule/schedule.h`, and its other lines stand in that file. No chapter has more than 300 lines.
+# With --update the text blocks and the pictures are written instead.
 # --without-devices leaves chapter 15 out, whose programs no build with CUDA has.
 #   check_book.sh ROOT BUILD [--update | --without-devices]
 set -euo pipefail
@@ -104,6 +105,7 @@ for chapter in "$root"/docs/book/[0-9]*.md "$root"/docs/book/answers/[0-9]*.md; 
   done <"$chapter"
   [[ -z $language ]] || fault 'a block of code does not end'
   [[ -z $wanted ]] || fault 'expected a text block after the last commands'
+  [[ $chapter == */answers/* || $number -le 300 ]] || fault 'a chapter has at most 300 lines'
   if [[ $update ]] && ! cmp -s "$fresh" "$chapter"; then cp "$fresh" "$chapter"; fi
 done
 
