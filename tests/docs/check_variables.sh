@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The environment variables that peal reads are those of README.md's table, no more and no fewer; and those that
+# The environment variables that peal reads are those of docs/running.md's table, no more and no fewer; and those that
 # its tests read are named in docs/HACKING.md.
 #   check_variables.sh ROOT
 set -euo pipefail
@@ -24,10 +24,10 @@ same() {
   failures=$((failures + 1))
 }
 
-table=$(sed -nE 's/^\| `(PEAL_[A-Z_]+)` \|.*/\1/p' README.md | sort -u)
+table=$(sed -nE 's/^\| `(PEAL_[A-Z_]+)` \|.*/\1/p' docs/running.md | sort -u)
 code=$(read_in autograd comm nn data launch examples bench)
 [[ -n $code ]] || { echo "no variable is found in the code"; exit 1; }
-same "README.md's table of environment variables" "$code" "$table"
+same "docs/running.md's table of environment variables" "$code" "$table"
 
 named=$(grep -oE '`PEAL_TEST_[A-Z_]+`' docs/HACKING.md | tr -d '`' | sort -u || true)
 same "docs/HACKING.md's variables of the tests" "$(read_in tests | grep '^PEAL_TEST_' || true)" "$named"

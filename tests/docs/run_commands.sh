@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs what README.md and docs/HACKING.md show in their ```sh blocks and a build at hand can do in a moment: programs of
-# the build, under peal-mpirun or not (a training for one short epoch, measurements of steps once), and the checks of style. What installs, configures,
-# builds or tests is run by tests/run.sh and .ci/run themselves; of it only the programs of the tree must be there.
+# Runs what README.md, docs/running.md and docs/HACKING.md show in their ```sh blocks and a build at hand can do in a
+# moment: programs of the build, under peal-mpirun or not (a training for one short epoch, measurements of steps once), and
+# the checks of style. What installs, configures, builds or tests is run by tests/run.sh and .ci/run themselves; of it only
+# the programs of the tree must be there.
 #   run_commands.sh ROOT BUILD     the build takes the place of build/release
 set -euo pipefail
 
@@ -39,7 +40,7 @@ while IFS= read -r line; do
       failures=$((failures + 1))
     }
   fi
-done < <(awk '/^```sh$/ {on = 1; next} /^```/ {on = 0} on' README.md docs/HACKING.md | sed 's/ *#.*//; /^ *$/d')
+done < <(awk '/^```sh$/ {on = 1; next} /^```/ {on = 0} on' README.md docs/running.md docs/HACKING.md | sed 's/ *#.*//; /^ *$/d')
 
 echo "$run commands were run, $left left to others, $failures failures"
 [[ $run -gt 0 && $failures -eq 0 ]]
