@@ -52,13 +52,13 @@ in_chromium() {
   timeout 60 "$browser" --headless --no-sandbox --disable-gpu --enable-logging=stderr --user-data-dir="$folder/profile" \
     --virtual-time-budget=3000 --dump-dom "file://$folder/driven.html"
 }
-by_node() { timeout 60 node "$document" driven.html; }
+by_node() { node "$document" driven.html; }
 
 opens() { # opens PAGE PATTERN [SCRIPT]: each way the console has nothing but one line, which matches
   local page=$1 pattern=$2 way console
   cat "$page" "${3-drive.html}" >driven.html
   for way in "${ways[@]}"; do
-    "$way" >"$way.html" 2>log || { cat log; exit 1; }
+    "$way" >"$way.html" 2>log || { echo "$page $way: exit status $?" && cat log && exit 1; }
     console=$(grep ':CONSOLE' log || true)
     [[ $(wc -l <<<"$console") -eq 1 && $console =~ $pattern ]] || {
       echo "expected '$pattern' alone on the console of $page $way, got:"

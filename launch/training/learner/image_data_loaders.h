@@ -60,7 +60,8 @@ class ImageDataLoaders : public DataLoaders {
   static ImageDataLoaders from_lists(const Job& job, const data::ImageFilesRef& images,
                                      const std::vector<std::string>& labels,
                                      const Options& options = {});
-  // The class is a function of the file's name, without its folder.
+  // The class is a function of the file's name, without its folder. Errors, on all ranks: no
+  // images; what the function throws; those of from_lists().
   static ImageDataLoaders from_name_func(
       const Job& job, const data::ImageFilesRef& images,
       const std::function<std::string(const std::string& name)>& label_func,
@@ -74,7 +75,7 @@ class ImageDataLoaders : public DataLoaders {
   const std::vector<std::string>& vocab() const { return vocab_; }
   using DataLoaders::test_dl;
   // Of other images, transformed and normalised as those of the validation, whatever was asked of
-  // them before.
+  // them before. Error: no images.
   std::unique_ptr<data::DataLoader> test_dl(const data::ImageFilesRef& images) const;
   // Those of the validation, transformed as those of the training, for Learner::tta(). Error where
   // there are none.
