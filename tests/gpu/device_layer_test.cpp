@@ -13,9 +13,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -131,6 +133,76 @@ TEST_CASE("copies from page-locked memory need no wait") {
   copied.record(current_stream(gpu));
   copied.synchronize();
   for (int i = 0; i < 1000; ++i) CHECK(back.data<float>()[i] == static_cast<float>(2 * i));
+}
+
+TEST_CASE("page-locked memory that is let go of rests until the copies from and to it are over") {
+  const auto pinned = [](float value) {
+    const Tensor x = Tensor::pinned({1 << 18});
+    std::fill_n(x.data<float>(), 1 << 18, value);
+    return x;
+  };
+  const std::vector<float> ones(1 << 18, 1.0f);
+  const Stream side = Stream::create(gpu);
+  {
+    const StreamGuard guard(side);  // the CPU's next batch comes while the device is at this one
+    const Tensor there = pinned(1).to(gpu, true);
+    pinned(2);
+    CHECK(there.to_vector<float>() == ones);
+    for (int i = 0; i < 4; ++i) there.copy_(there * 1.5);
+    pinned(3).copy_(there, true);
+    const Tensor next = pinned(4);
+    side.synchronize();
+    CHECK(next.data<float>()[9] == 4);
+  }
+  // And then it is given out again.
+  const void* first = pinned(5).raw();
+  bool again = false;
+  std::vector<Tensor> held;
+  for (int i = 0; i < 8 && !again; ++i) {
+    held.push_back(pinned(6));
+    again = held.back().raw() == first;
+  }
+  CHECK(again);
+}
+
+TEST_CASE("a copy that a capture cannot have is refused by name") {
+  Graph graph(gpu, 1);
+  const Tensor ordinary = Tensor::zeros({4}, DType::f32, Device{}),
+               there = full({4}, 1.0, DType::f32, gpu);
+  const Tensor pinned = Tensor::pinned({4});
+  std::fill_n(pinned.data<float>(), 4, 2.0f);
+  graph.run([] {});
+  const auto refused = [&](const std::function<void()>& f) {
+    return error_of([&] { graph.run(f); }).find("this thread captures a graph") !=
+           std::string::npos;
+  };
+  CHECK(refused([&] { there.copy_(ordinary, true); }));
+  CHECK(refused([&] { there.copy_(pinned); }));
+  CHECK(refused([&] { sum(there).item<float>(); }));
+  graph.run([&] { there.copy_(pinned, true); });
+  CHECK(graph.captured());
+  CHECK(there.to_vector<float>() == std::vector<float>(4, 2.0f));
+  std::fill_n(pinned.data<float>(), 4, 3.0f);
+  graph.run([] {});
+  CHECK(there.to_vector<float>() == std::vector<float>(4, 3.0f));
+}
+
+TEST_CASE("memory of another device is given out while a thread captures") {
+  if (device_count(DeviceType::cuda) < 2) return;
+  constexpr Device other{DeviceType::cuda, 1};
+  const Stream side = Stream::create(other);
+  Graph graph(gpu, 1);
+  const Tensor x = full({4}, 1.0, DType::f32, gpu);
+  Tensor y;
+  for (int i = 0; i < 2; ++i) {
+    graph.run([&] {
+      Tensor::empty({1000}, DType::f32, other).record_stream(side);
+      Tensor::empty({1000}, DType::f32, other);
+      y = x * 3.0;
+    });
+  }
+  CHECK(graph.captured());
+  CHECK(y.to_vector<float>() == std::vector<float>(4, 3.0f));
 }
 
 TEST_CASE("a class out of range is told when the host next waits, and only once") {

@@ -239,8 +239,10 @@ class Cache {
     }
   }
 
-  // Blocks whose further streams are done can be given out again. REQUIRES: nothing is captured.
+  // Blocks whose further streams are done can be given out again. REQUIRES: nothing is captured
+  // here.
   void wake(Device device) {
+    const Relaxed relaxed;  // the thread may capture on another device
     // A graph's own wait until it goes: its replays use them on several streams.
     std::erase_if(waiting_, [&](void* data) {
       Block& block = blocks_.at(data);

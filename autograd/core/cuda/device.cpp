@@ -4,6 +4,7 @@
 #include <peal/autograd/core/cuda/check.h>
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/cuda/fault.h>
+#include <peal/autograd/core/cuda/pinned.h>
 #include <peal/autograd/core/graph.h>
 
 #include <fmt/format.h>
@@ -78,11 +79,23 @@ const MemorySpace memory = {
         follow(stream, from, source);
         use(to);
       }
+      const Device here = to.type == DeviceType::cuda ? to : from;
+      const void* const host = to.type == DeviceType::cpu     ? dst
+                               : from.type == DeviceType::cpu ? src
+                                                              : nullptr;
+      const bool captures = context().graph != nullptr && context().graph->device() == here;
+      // A replay would read, or write, memory that is another's by then.
+      PEAL_CHECK(host == nullptr || !captures || (!wait && is_pinned(host)), "copy from ", from,
+                 " to ", to,
+                 ": this thread captures a graph, and what is captured cannot be waited for; copy "
+                 "before it or after (item() and to_vector() copy too), or with non_blocking from "
+                 "or to a Tensor::pinned() that stays as long as the graph");
       PEAL_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream));
       if (between) follow(source, to, stream);
+      if (host != nullptr && !wait && !captures) note_copy(host, stream);
       if (!wait) return;
       PEAL_CUDA_CHECK(cudaStreamSynchronize(stream));
-      check_fault(to.type == DeviceType::cuda ? to : from);
+      check_fault(here);
     },
     [](Device device, void* data, void* stream) {
       record_stream(device, data, static_cast<cudaStream_t>(stream));

@@ -4,13 +4,12 @@
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/cuda/fault.h>
 #include <peal/autograd/core/cuda/graph.h>
+#include <peal/autograd/core/cuda/pinned.h>
 #include <peal/autograd/core/cuda/relaxed.h>
 #include <peal/autograd/core/graph.h>
 
 #include <nvtx3/nvToolsExt.h>
 
-#include <algorithm>
-#include <bit>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -108,44 +107,6 @@ bool reached(cudaError_t status, const char* what) {
   return true;
 }
 
-// A device that the thread, or else the process, uses.
-Device at_hand() {
-  const Context& here = context();
-  if (here.device.type == DeviceType::cuda) return here.device;
-  if (here.stream && here.stream->device().type == DeviceType::cuda) return here.stream->device();
-  return last_used();
-}
-
-// Page-locking costs milliseconds, so blocks are kept by size class.
-class PinnedCache {
- public:
-  std::shared_ptr<void> take(std::size_t bytes) {
-    const std::size_t size = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
-    void* data = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      auto& list = free_[size];
-      if (!list.empty()) {
-        data = list.back();
-        list.pop_back();
-      }
-    }
-    if (data == nullptr) {
-      use(at_hand());  // a thread's first call would else make a context on device 0
-      const Relaxed relaxed;
-      PEAL_CUDA_CHECK(cudaHostAlloc(&data, size, cudaHostAllocPortable));
-    }
-    return {data, [this, size](void* gone) {
-              const std::lock_guard lock(mutex_);
-              free_[size].push_back(gone);
-            }};
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::size_t, std::vector<void*>> free_;
-};
-
 const StreamSpace space = {
     .create = create,
     .own = [](Device device) { return own(device); },
@@ -194,11 +155,7 @@ const StreamSpace space = {
           wait_for_streams(device);
           check_fault(device);
         },
-    .allocate_pinned =
-        [](std::size_t bytes) {
-          static auto& cache = *new PinnedCache;  // never destroyed, as own()
-          return cache.take(bytes);
-        },
+    .allocate_pinned = allocate_pinned,
     .push_range = [](const char* name) { nvtxRangePushA(name); },
     .pop_range = [] { nvtxRangePop(); },
     .create_graph = create_graph,
