@@ -159,8 +159,12 @@ void make_plan(Plan& plan, Direction direction, cudnnHandle_t handle, const Conv
       });
 }
 
+// A thread's, for a device.
+using ConvolutionPlans = PlanCache<21, Plan>;
+ConvolutionPlans* new_convolution_plans() { return new ConvolutionPlans; }
+
 Plan& plan_of(Direction direction, cudnnHandle_t handle, const Conv2dGeometry& o, const Tensor& x) {
-  thread_local PlanCache<22, Plan> plans;
+  ConvolutionPlans& plans = *handle_on<ConvolutionPlans*, new_convolution_plans>(x.device());
   const auto number = [](auto value) { return static_cast<std::int64_t>(value); };
   return plans.get({o.batch,
                     o.in_channels,
@@ -180,7 +184,6 @@ Plan& plan_of(Direction direction, cudnnHandle_t handle, const Conv2dGeometry& o
                     o.groups,
                     number(direction),
                     number(x.dtype()),
-                    number(x.device().index),
                     number(context().allow_tf32),
                     number(context().deterministic),
                     number(context().cudnn_benchmark)},

@@ -184,11 +184,12 @@ void make_plan(ProductPlan& plan, const RowProduct& o, ProductTypes types, Devic
   plan.workspace = result.workspaceSize;
 }
 
-// Everything that a plan depends on.
-using Plans = PlanCache<22, ProductPlan>;
+// A thread's, for a device: by everything that a plan depends on.
+using ProductPlans = PlanCache<21, ProductPlan>;
+ProductPlans* new_product_plans() { return new ProductPlans; }
 
-Plans::Key key_of(const RowProduct& o, ProductTypes types, Device device, const Epilogue& epilogue,
-                  const Alignments& aligned) {
+ProductPlans::Key key_of(const RowProduct& o, ProductTypes types, const Epilogue& epilogue,
+                         const Alignments& aligned) {
   const auto number = [](auto value) { return static_cast<std::int64_t>(value); };
   return {o.m,
           o.n,
@@ -204,7 +205,6 @@ Plans::Key key_of(const RowProduct& o, ProductTypes types, Device device, const 
           o.step_out,
           number(types.operands),
           number(types.out),
-          number(device.index),
           number(epilogue.kind),
           number(epilogue.vector == nullptr ? 0 : alignment_of(epilogue.vector, {}, 1, types.out)),
           number(epilogue.matrix == nullptr ? 0 : alignment_of(epilogue.matrix, {}, 1, types.out)),
@@ -221,11 +221,11 @@ bool multiply_batch(const RowProduct& o, ProductTypes types, Device device, cons
   const Alignments aligned{alignment_of(data.b, product.first, o.batch, types.operands),
                            alignment_of(data.a, product.second, o.batch, types.operands),
                            alignment_of(data.out, product.out, o.batch, types.out)};
-  thread_local Plans plans;
+  ProductPlans& plans = *handle_on<ProductPlans*, new_product_plans>(device);
   const Epilogue epilogue(data);
-  ProductPlan& plan =
-      plans.get(key_of(o, types, device, epilogue, aligned),
-                [&](ProductPlan& made) { make_plan(made, o, types, device, epilogue, aligned); });
+  ProductPlan& plan = plans.get(key_of(o, types, epilogue, aligned), [&](ProductPlan& made) {
+    make_plan(made, o, types, device, epilogue, aligned);
+  });
   if (!plan.possible) return false;
   epilogue.point(&plan.operation);
   Tensor workspace;  // goes back at the end, to the stream that still uses it

@@ -11,6 +11,8 @@ cudnnHandle_t create_cudnn() {
   return handle;
 }
 
+CudnnOfThread* new_cudnn_of_thread() { return new CudnnOfThread; }
+
 }  // namespace
 
 std::string cudnn_reason(cudnnStatus_t status) {
@@ -19,9 +21,14 @@ std::string cudnn_reason(cudnnStatus_t status) {
   return concat(cudnnGetErrorString(status), last[0] != '\0' ? ": " : "", last);
 }
 
+CudnnOfThread& cudnn_of_thread(Device device) {
+  return *handle_on<CudnnOfThread*, new_cudnn_of_thread>(device);
+}
+
 cudnnHandle_t cudnn_on(Device device) {
   const cudaStream_t stream = stream_on(device);
-  const cudnnHandle_t handle = handle_on<cudnnHandle_t, create_cudnn>(device);
+  cudnnHandle_t& handle = cudnn_of_thread(device).handle;
+  if (handle == nullptr) handle = create_cudnn();
   PEAL_CUDNN_CHECK(cudnnSetStream(handle, stream), "");
   return handle;
 }

@@ -26,7 +26,15 @@ namespace peal::cuda {
 // The status in words, and what cuDNN says about its last error.
 std::string cudnn_reason(cudnnStatus_t status);
 
-// This thread's, on the current stream of the device, which becomes the current device.
+// What a thread has of cuDNN for a device, and hands on as a whole: a plan of the graph API is
+// executed with the handle that made it.
+struct CudnnOfThread {
+  cudnnHandle_t handle = nullptr;           // made at its first use
+  std::shared_ptr<void> attention_plans{};  // cudnn_attention.cpp's
+};
+CudnnOfThread& cudnn_of_thread(Device device);
+
+// This thread's handle, on the current stream of the device, which becomes the current device.
 cudnnHandle_t cudnn_on(Device device);
 
 cudnnDataType_t cudnn_type(DType dtype);

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #endif
@@ -40,13 +41,17 @@ struct AttentionPlan {
   bool stays() const { return graph != nullptr; }  // a captured graph may replay its kernels
 };
 
-// A thread's, for a device.
+// A thread's, for a device, with the handle that makes and executes them.
 struct AttentionPlans {
   PlanCache<15, AttentionPlan> plans;
   int asked = 0;
 };
 
-AttentionPlans* new_plans() { return new AttentionPlans; }
+AttentionPlans& attention_plans(Device device) {
+  std::shared_ptr<void>& kept = cudnn_of_thread(device).attention_plans;
+  if (!kept) kept = std::make_shared<AttentionPlans>();
+  return *static_cast<AttentionPlans*>(kept.get());
+}
 
 using AttentionAddresses = std::unordered_map<std::int64_t, void*>;
 
@@ -114,7 +119,7 @@ std::int64_t bytes_of(const AttentionLayout& layout, std::int64_t operand) {
 
 // An address that is null is such a gradient's.
 bool run_plan(const AttentionLayout& layout, Device device, AttentionAddresses addresses) {
-  AttentionPlans& all = *handle_on<AttentionPlans*, new_plans>(device);
+  AttentionPlans& all = attention_plans(device);
   AttentionPlan& plan = plan_of(all, layout);
   if (!is_due(plan, all)) return false;
   const Relaxed relaxed;  // what a first call loads is no part of a captured graph
@@ -138,9 +143,16 @@ bool run_plan(const AttentionLayout& layout, Device device, AttentionAddresses a
   } catch (const Error&) {
     return false;  // for this time: the own kernels want less memory
   }
-  auto status = plan.graph->execute(handle, addresses, workspace);
-  if (status.is_bad()) refuse(plan, layout, status.get_message());
-  return status.is_good();
+  std::string why;
+  try {
+    auto status = plan.graph->execute(handle, addresses, workspace);
+    if (status.is_good()) return true;
+    why = status.get_message();
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  refuse(plan, layout, why);
+  return false;
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles of NVIDIA's libraries and what is worked out once for a geometry. A handle belongs to
-// a device and to one thread at a time: a thread borrows one for each device from a pool, at its
-// first call, and gives it back when it ends. Handles are never destroyed, because the driver may
-// be gone before a program's last destructors run. Nothing happens before a first call, so a build
-// with CUDA runs on a machine without. Thread safety: any thread.
+// The handles of NVIDIA's libraries and what is worked out once for a geometry. A handle, or a
+// cache of plans, belongs to a device and to one thread at a time: a thread borrows one for each
+// device from a pool, at its first call, and gives it back when it ends. So threads of
+// DataParallel, new ones at every step, find what others before them chose and timed. Handles are
+// never destroyed, because the driver may be gone before a program's last destructors run. Nothing
+// happens before a first call, so a build with CUDA runs on a machine without. Thread safety: any
+// thread.
 #pragma once
 
 #include <peal/autograd/core/device.h>

@@ -350,6 +350,22 @@ TEST_CASE("the fastest algorithm where convolutions are timed") {
   cuda_host::slow_convolutions(0);
 }
 
+TEST_CASE("what a thread has timed is known to the threads after it") {
+  const Tensor x = integers({5, 4, 5, 6}, 1).to(gpu), w = integers({4, 4, 3, 3}, 2).to(gpu);
+  const auto algorithm = [&](int slow) {  // of a thread that DataParallel makes for a step
+    int taken = -1;
+    std::thread([&] {
+      context().cudnn_benchmark = true;
+      cuda_host::slow_convolutions(slow);
+      conv2d(x, w);
+      taken = cuda_host::last_convolution_algorithm();
+    }).join();
+    return taken;
+  };
+  CHECK(algorithm(0b001) == 1);
+  CHECK(algorithm(0b010) == 1);
+}
+
 TEST_CASE("a capture times no convolution") {
   const Tensor x = integers({3, 4, 5, 6}, 1), w = integers({4, 4, 3, 3}, 2);
   const Tensor there = x.to(gpu), weight = w.to(gpu);
