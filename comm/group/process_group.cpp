@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The handle: how groups are made, and what they are asked.
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/log.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
@@ -210,6 +211,10 @@ Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, Device device) co
   Transport& transport = body().moves(device);
   const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
   const bool knows = transport.memory() != nullptr && transport.device() == device;
+  PEAL_CHECK(!knows || Graph::capturing() == nullptr, "[comm] ", body().lane->who(),
+             ", allocate of ", shape, " ", dtype, " on ", device,
+             ": ranks agree on memory for collectives, which no replay can repeat; call it before "
+             "the graph is captured");
   const auto every = [&](const std::string& mine) { return all_gather_object(mine); };
   StorageRef known = knows ? transport.memory()->allocate(bytes, every) : nullptr;
   Window* const window = body().lane->window();

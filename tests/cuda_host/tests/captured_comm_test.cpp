@@ -180,6 +180,10 @@ TEST_CASE("what the host moves cannot be captured, and everything goes on") {
       CHECK(contains(error, "attach NCCL"));
       CHECK(contains(refused([&] { group.send(x, 1 - group.rank()).wait(); }), "send to rank"));
       CHECK(contains(refused([&] { group.barrier().wait(); }), "barrier #"));
+      if (nccl) {
+        CHECK(contains(refused([&] { group.allocate({8}, DType::f32, device); }),
+                       concat("[comm] rank ", group.rank(), ", allocate of [8] f32 on ", device)));
+      }
       CHECK(contains(refused([&] { group.monitored_barrier(std::chrono::seconds(60)); }),
                      "monitored_barrier: it cannot be captured in a graph"));
       CHECK_FALSE(graph.captured());
