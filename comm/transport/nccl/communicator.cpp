@@ -146,21 +146,32 @@ void Communicator::wait_for(const Aside& aside, std::string_view what, const Hop
   fail(not_ended(what, device_, deadline_));
 }
 
+// An abort would free what a call that has not come back is still at. So where NCCL does not come
+// to the communicator's end it stays as it is, with what it knows; nothing of it is in a queue by
+// then.
 Communicator::~Communicator() {
   if (handle_ == nullptr) return;
+  const auto limit = std::min(deadline_, patience);
   try {
-    const auto limit = std::min(deadline_, patience);
     const Aside aside(device_, [handle = handle_, device = device_] {
       const ncclResult_t result = ncclCommFinalize(handle);
       PEAL_CHECK(result == ncclSuccess, "[nccl] ncclCommFinalize on ", device, ": ",
                  reason(result, handle));
     });
-    PEAL_CHECK(aside.wait(limit, [] {}), not_ended("ncclCommFinalize", device_, limit));
+    if (!aside.wait(limit, [] {})) {
+      log_warning(not_ended("ncclCommFinalize", device_, limit), "; its memory stays");
+      return;
+    }
+  } catch (const Error& error) {
+    log_warning(error.what());
+    abort();
+    return;
+  }
+  try {
     call("ncclCommDestroy", [](ncclComm_t handle) { return ncclCommDestroy(handle); });
     lent_->end();
   } catch (const Error& error) {
     log_warning(error.what());
-    abort();
   }
 }
 

@@ -305,9 +305,13 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
       counts.hang = "ncclCommFinalize, while graphs have the communicator's operations";
       return wrong(comm, ncclInvalidUsage, counts.hang + ": NCCL would wait for ever");
     }
-    comm->finalized = true;
+    comm->finalized = comm->finalizes = true;
   }
-  return settled(comm);
+  while (held(comm->device)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const ncclResult_t result = settled(comm);
+  const auto guard = lock();
+  comm->finalizes = false;
+  return result;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -324,6 +328,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   {
     const auto guard = lock();
     if (comm == nullptr || comm->aborted || comm->destroyed) return ncclInvalidArgument;
+    if (comm->finalizes) counts.hang = "ncclCommAbort frees what ncclCommFinalize is still at";
     comm->aborted = true;
     forget_all(comm);
   }

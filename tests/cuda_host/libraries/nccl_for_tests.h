@@ -13,8 +13,9 @@ std::string nccl_hang();
 // From now on two ranks of a communicator on one device are refused, as NCCL does where hosts are
 // equal (NCCL_HOSTID).
 void nccl_refuse_shared_devices(bool refuse);
-// Devices, as bits, whose ranks: come to ncclCommInitRankConfig and no further; have no memory to
-// register; have windows (the others get none, and a success, as where NVLink does not join them).
+// Devices, as bits, whose ranks: come to ncclCommInitRankConfig, or ncclCommFinalize, and no
+// further; have no memory to register; have windows (the others get none, and a success, as where
+// NVLink does not join them).
 void nccl_hold_init(unsigned devices);
 void nccl_refuse_registration(unsigned devices);
 void nccl_windows(unsigned devices);

@@ -73,7 +73,8 @@ struct ncclComm {
   std::shared_ptr<cuda_host::nccl::World> world{};  // null until it is known, for parts of a split
   int rank = 0, device = 0;
   bool aborted = false, finalized = false, destroyed = false;
-  bool connects[2] = {};  // it has come to its first collective of each algorithm
+  bool finalizes = false;  // within the call
+  bool connects[2] = {};   // it has come to its first collective of each algorithm
   ncclResult_t error = ncclSuccess;
   std::string text{};
   std::vector<std::shared_ptr<cuda_host::nccl::Part>> parts{};  // in streams

@@ -261,6 +261,18 @@ TEST_CASE("a split that a rank never makes is given up, and ends the communicato
   CHECK(splits([] { throw Error("rank 1 is gone"); }) == "rank 1 is gone");
 }
 
+TEST_CASE("a communicator whose end is late is left as it is, and not freed under NCCL's call") {
+  ncclUniqueId id = {};
+  ncclGetUniqueId(&id);
+  const auto finally = afterwards([] { cuda_host::nccl_hold_init(0); });
+  {
+    const auto alone = Communicator::create(id, 0, 1, {DeviceType::cuda, 0}, {},
+                                            std::chrono::milliseconds(300), [] {});
+    cuda_host::nccl_hold_init(0b1);
+  }
+  CHECK_FALSE(contains(cuda_host::nccl_hang(), "ncclCommAbort"));
+}
+
 TEST_CASE("options reach NCCL's communicators, those of sub-groups too") {
   run_ranks(2, [](const ProcessGroup& group) {
     const OnDevice here(group.rank());
