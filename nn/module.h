@@ -363,9 +363,10 @@ std::ostream& operator<<(std::ostream& out, const Module& module);
 }  // namespace peal::nn
 
 template <std::derived_from<peal::nn::Module> M>
-struct fmt::formatter<M> : fmt::formatter<std::string> {
+struct fmt::formatter<M> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <class Context>
   auto format(const M& module, Context& context) const {
-    return fmt::formatter<std::string>::format(module.repr(), context);
+    return fmt::format_to(context.out(), "{}", module.repr());
   }
 };

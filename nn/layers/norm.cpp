@@ -5,7 +5,6 @@
 #include <peal/autograd/ops/factory.h>
 #include <peal/nn/layers/norm.h>
 
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -37,7 +36,9 @@ BatchNorm::BatchNorm(std::int64_t channels, const BatchNormSettings& settings)
 }
 
 BatchNorm::BatchNorm(const Sharing& sharing)
-    : channels_(sharing.other.channels_), settings_(sharing.other.settings_) {
+    : channels_(sharing.other.channels_),
+      settings_(sharing.other.settings_),
+      counted_anew_(sharing.other.counted_anew_) {
   const BatchNorm& other = sharing.other;
   const auto share = [&](const char* name, const Tensor& tensor) {
     const bool trained = tensor.requires_grad();
@@ -63,27 +64,27 @@ void BatchNorm::reset_running_stats() {
 void update_bn(Module& model, const std::function<void()>& forward) {
   struct Before {
     std::vector<std::pair<Module, bool>> modes;  // parents before children
-    std::map<BatchNorm*, std::optional<double>> momenta;
+    std::vector<std::shared_ptr<bool>> norms;
 
     explicit Before(Module& of) {
       for (const Module& module : of.modules()) modes.emplace_back(module, module.training());
       of.apply([&](Module& module) {
         auto* const norm = module.as<BatchNorm>();
         if (norm == nullptr || !norm->running_mean.defined()) return;
-        momenta.emplace(norm, norm->settings_.momentum);
-        norm->settings_.momentum.reset();
+        norms.push_back(norm->counted_anew_);
+        *norm->counted_anew_ = true;
         norm->reset_running_stats();
       });
     }
     ~Before() {
       for (auto& [module, mode] : modes) module.train(mode);
-      for (const auto& [norm, momentum] : momenta) norm->settings_.momentum = momentum;
+      for (const auto& counted_anew : norms) *counted_anew = false;
     }
     Before(const Before&) = delete;
     Before& operator=(const Before&) = delete;
   };
   const Before before(model);
-  if (before.momenta.empty()) return;
+  if (before.norms.empty()) return;
   const NoGrad guard;
   model.train();
   forward();
@@ -91,8 +92,9 @@ void update_bn(Module& model, const std::function<void()>& forward) {
 
 Tensor BatchNorm::normalised(const Tensor& x) {
   const bool on = training();
+  const bool averages = !settings_.momentum || *counted_anew_;
   double momentum = settings_.momentum.value_or(0);
-  if (on && !settings_.momentum && num_batches_tracked.defined()) {
+  if (on && averages && num_batches_tracked.defined()) {
     momentum = 1 / static_cast<double>(num_batches_tracked.item<std::int64_t>() + 1);
   }
   const Tensor y = apply(x, {.training = on, .momentum = momentum, .eps = settings_.eps});

@@ -6,6 +6,7 @@
 #include <peal/nn/module.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 
 namespace peal::nn {
@@ -68,6 +69,8 @@ class BatchNorm : public Module {
 
   std::int64_t channels_;
   BatchNormSettings settings_;
+  // Of all handles: update_bn is at work, and statistics are averages whatever the momentum.
+  std::shared_ptr<bool> counted_anew_ = std::make_shared<bool>(false);
 };
 
 // The running statistics of all batch norms below anew, as the averages over the batches that
