@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checksums, and archives that are unpacked into a cache: once, whole or not at all, from a file or
 // a server.
+#include <peal/autograd/core/sha256.h>
 #include <peal/data/formats/sha256.h>
 #include <peal/data/untar_data.h>
 #include <peal/tests/errors.h>
@@ -20,7 +21,7 @@
 #include <map>
 #include <thread>
 
-using peal::data::Sha256;
+using peal::Sha256;
 using peal::data::untar_data;
 using peal::testing::check_has;
 using peal::testing::content_of;
