@@ -3,6 +3,7 @@
 #include <peal/autograd/grad_slot.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/schedule/mix.h>
+#include <peal/nn/parallel/cut_parameters.h>
 #include <peal/nn/parallel/ddp.h>
 #include <peal/nn/parallel/ddp_state.h>
 #include <peal/nn/parallel/explain.h>
@@ -20,8 +21,10 @@ namespace peal::nn {
 namespace {
 
 // What this rank finds wrong, which the others are yet to hear.
-std::string obstacle_in(const Module& model, const MemberList& members, const DDPOptions& options) {
+std::string obstacle_in(const Module& model, const comm::ProcessGroup& group,
+                        const MemberList& members, const DDPOptions& options) {
   return why_not([&] {
+    CutParameters(model).check_apart(group);
     check_names(model, options);
     check(options.mixed_precision);
     PEAL_CHECK(options.measure_every >= 0, "measure_every: expected 0 or more steps, got ",
@@ -49,7 +52,7 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
   stay();
   const Module plain = static_cast<const Module&>(*this);
   Members members(plain, options.ignored);
-  std::string obstacle = obstacle_in(plain, members.list(), options);
+  std::string obstacle = obstacle_in(plain, group, members.list(), options);
   Planned planned;
   if (obstacle.empty()) planned = plan_or_why(members.list(), options, group, obstacle);
   comm::agree_unless(group, "[ddp] the model", nn::describe(planned, members.list(), options),

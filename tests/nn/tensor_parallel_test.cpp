@@ -4,30 +4,18 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/checkpoint.h>
 #include <peal/autograd/grad.h>
-#include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/muon.h>
-#include <peal/nn/parallel/tensor/cross_entropy.h>
 #include <peal/nn/parallel/tensor/regions.h>
-#include <peal/nn/parallel/tensor/tensor_parallel.h>
-#include <peal/tests/autograd/gradcheck.h>
 #include <peal/tests/errors.h>
 
-#include "fsdp_ranks.h"
-
 #include <limits>
+
+#include "tensor_parallel_ranks.h"
 
 using namespace peal;
 using namespace peal::testing;
 
 namespace {
-
-constexpr std::int64_t even = 12;  // what 1, 2, 3 and 4 divide
-
-Tensor spread_out(const Shape& shape, unsigned seed) { return test::normal<double>(shape, seed); }
-
-double far(const Tensor& a, const Tensor& b) { return difference({{"", a}}, {{"", b}}); }
-
-Tensor gradient_of(const Tensor& x) { return x.grad().detach(); }
 
 // Twelve features to 24 and back, whole or cut.
 struct TwoLayers : nn::Module {

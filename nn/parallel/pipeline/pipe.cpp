@@ -4,6 +4,7 @@
 #include <peal/autograd/ops/concatenate.h>
 #include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/clip_over_ranks.h>
+#include <peal/nn/parallel/cut_parameters.h>
 #include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/pipeline/parcel.h>
 #include <peal/nn/parallel/pipeline/pipe.h>
@@ -81,6 +82,7 @@ Pipe::Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& option
       balance = balance_by_count(static_cast<int>(layers.size()), problem_.parts());
     }
     check_balance(balance, problem_.parts(), layers.size());
+    CutParameters(model).check_apart(group_);
     for (int layer = 0; layer < static_cast<int>(layers.size()); ++layer) {
       names_.push_back(layers[static_cast<std::size_t>(layer)].first);
       rank_of_.push_back(problem_.rank_of(part_of(layer, balance)));
@@ -244,15 +246,21 @@ Tensor Pipe::shared_outputs(bool broadcast) const {
 
 double Pipe::clip_grad_norm_(double max_norm, double norm_type) {
   Tensors gradients, counted_elsewhere;  // none of these on rank 0, which would count them
+  const CutParameters cuts(local_);
+  CutGradients cut{{}, {}, cuts.group()};
   for (const auto& [name, parameter] : local_.named_parameters()) {
     const Tensor grad = parameter.grad();
     if (!grad.defined() || grad.numel() == 0) continue;
     const auto tie = std::ranges::find(ties_, name, &Tie::name);
     const bool counts = tie == ties_.end() || tie->is_home(group_.rank());
-    (counts ? gradients : counted_elsewhere).push_back(grad);
+    if (cuts.has(name)) {
+      (counts ? cut.gradients : cut.replicated).push_back(grad);
+    } else {
+      (counts ? gradients : counted_elsewhere).push_back(grad);
+    }
   }
   return clip_over_ranks(gradients, group_, max_norm, norm_type, "the norm of a pipe's gradients",
-                         counted_elsewhere);
+                         counted_elsewhere, cut);
 }
 
 }  // namespace peal::nn

@@ -68,6 +68,10 @@
 //     mesh.get_group("dp").all_reduce(p.grad().view(), comm::ReduceOp::avg).wait();
 //   }
 //
+// So do those of a mesh with tensor-parallel layers (tensor/tensor_parallel.h), which are cut
+// before the pipe is made, over the other ranks of the mesh: norms and states are the plain
+// model's, too.
+//
 // Thread safety: one thread. All ranks call step() alike; what fails on one rank ends the group
 // with its message.
 #pragma once

@@ -6,6 +6,7 @@
 #include <peal/autograd/tape.h>
 #include <peal/comm/group/agree.h>
 #include <peal/nn/optim/optimizer.h>
+#include <peal/nn/parallel/cut_parameters.h>
 #include <peal/nn/parallel/pipeline/parcel.h>
 #include <peal/nn/parallel/pipeline/pipe.h>
 
@@ -20,6 +21,7 @@ namespace peal::nn {
 namespace {
 
 constexpr std::string_view of_groups = "groups.", count_key = ".parameters";
+constexpr std::string_view a_pipe = "[pipe] ";
 
 bool is_count(std::string_view key) {
   return key.starts_with(of_groups) && key.ends_with(count_key);
@@ -86,14 +88,19 @@ NamedTensors Pipe::gathered(const NamedTensors& mine, std::optional<int> to) con
   return all;
 }
 
-NamedTensors Pipe::state_dict() const { return gathered(local_.state_dict(), {}); }
+NamedTensors Pipe::state_dict() const {
+  return gathered(CutParameters(local_).whole(local_.state_dict()), {});
+}
 
 void Pipe::load_state_dict(const NamedTensors& state) {
-  local_.load_state_dict(own_of(state));
+  const CutParameters cuts(local_);
+  local_.load_state_dict(cuts.parts(own_of(state), a_pipe));
   const NoGrad guard;
   for (const Tie& tie : ties_) {  // one value on all ranks, as one process has one tensor
     for (const auto& [key, value] : state) {
-      if (key == tie.first) tie.parameter.copy_(cast(value, tie.parameter.dtype()));
+      if (key != tie.first) continue;
+      const Tensor mine = cuts.parts({{tie.name, value}}, a_pipe)[0].second;
+      tie.parameter.copy_(cast(mine, tie.parameter.dtype()));
     }
   }
 }
@@ -114,7 +121,8 @@ std::pair<NamedTensors, NamedTensors> Pipe::state_of(const Optimizer& optimizer)
   NamedTensors groups, own;
   std::vector<std::int64_t> counts;
   std::size_t at = 0;
-  for (auto& [key, tensor] : optimizer.local_state_dict()) {
+  for (auto& [key, tensor] :
+       CutParameters(local_).whole_of_optimizer(optimizer.local_state_dict(), a_pipe)) {
     if (!key.starts_with(of_groups)) {
       const Tie* const tie = tie_of(key, &Tie::name);
       if (tie == nullptr) {
@@ -165,7 +173,8 @@ void Pipe::load_state_of(Optimizer& optimizer, const NamedTensors& state) const 
       if (name == key) tensor = count;
     }
   }
-  optimizer.load_state_dict(own);
+  optimizer.load_state_dict(CutParameters(local_).parts_of_optimizer(
+      own, a_pipe, [&](std::string_view what) { return optimizer.keeps_tensor(what); }));
 }
 
 ShardedState Pipe::saved() {
@@ -185,9 +194,13 @@ ShardedState Pipe::saved() {
                    },
                    [this](const NamedTensors& pieces) { local_.load_state_dict(pieces); }};
   local.checked = true;
+  const CutParameters cuts(local_);
+  if (cuts) local = no_local_state(a_pipe, "the model");
   return ShardedState(
-      group_, "the model",
-      [this](std::optional<int> to) { return gathered(local_.state_dict(), to); },
+      cuts && group_.world() == 1 ? cuts.group() : group_, "the model",
+      [this](std::optional<int> to) {
+        return gathered(CutParameters(local_).whole(local_.state_dict()), to);
+      },
       [this](const NamedTensors& state) { load_state_dict(state); }, std::move(local));
 }
 
@@ -216,8 +229,11 @@ ShardedState Pipe::saved(Optimizer& optimizer) {
     whole.insert(whole.begin(), groups.begin(), groups.end());
     return whole;
   };
-  return ShardedState(group_, "the optimizer", gather, load,
-                      {.save = save, .want = want, .load = load, .replaces = true});
+  LocalState local{.save = save, .want = want, .load = load, .replaces = true};
+  const CutParameters cuts(local_);
+  if (cuts) local = no_local_state(a_pipe, "the optimizer");
+  return ShardedState(cuts && group_.world() == 1 ? cuts.group() : group_, "the optimizer", gather,
+                      load, std::move(local));
 }
 
 }  // namespace peal::nn

@@ -66,6 +66,12 @@ FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters, Shar
       concat("[fsdp] the gradients of ", names_, " are reduced, and each rank has its part: those ",
              "of local_parameters(), which an optimizer is to have; clip by the wrapper's ",
              "clip_grad_norm_(), and give a GradScaler the group"));
+  // What it was a piece of (tensor parallel) it is while it is whole here, too.
+  const bool cut = std::any_of(own_.begin(), own_.end(),
+                               [](const Own& own) { return own.parameter.storage()->is_piece(); });
+  for (const Whole* each : {&whole_, &other_}) {
+    if (cut && each->memory.defined()) each->memory.storage()->mark_piece();
+  }
   const bool apart = on_host && device != Device{};  // page-locked, as it goes to and fro
   chunk_ = apart ? Tensor::pinned({plan_.chunk}, masters)
                  : Tensor::empty({plan_.chunk}, masters, device);

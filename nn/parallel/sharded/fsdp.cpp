@@ -115,6 +115,7 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
   ShardGroups groups{group, group};
   const std::string obstacle = why_not([&] {
     check_precision(options.mixed_precision);
+    CutParameters(plain).check_apart(group);
     ignored = names_within(plain, options.ignored_modules);
     check_shardable(plain.named_parameters(), ignored);
     members = Members(plain, ignored).list();
@@ -190,10 +191,15 @@ std::shared_ptr<void> FullyShardedDataParallel::summon_full_parameters() {
 
 void FullyShardedDataParallel::sync_buffers() { state_->sync_buffers(); }
 
+// Who bring a state together: those that have parts of it.
+const comm::ProcessGroup& FullyShardedDataParallel::State::savers() const {
+  return cuts && groups.all.world() == 1 ? cuts.group() : groups.all;
+}
+
 ShardedState FullyShardedDataParallel::saved() const {
   FullyShardedDataParallel fsdp = *this;
   return ShardedState(
-      group(), "the model",
+      state_->savers(), "the model",
       [state = state_](std::optional<int> to) {
         state->check_idle("state_dict");
         return state->gathered(to);
@@ -204,7 +210,7 @@ ShardedState FullyShardedDataParallel::saved() const {
 
 ShardedState FullyShardedDataParallel::saved(Optimizer& optimizer) const {
   return ShardedState(
-      group(), "the optimizer",
+      state_->savers(), "the optimizer",
       [state = state_, &optimizer](std::optional<int> to) {
         return state->gathered(optimizer, to);
       },

@@ -50,6 +50,15 @@
 //   const comm::DeviceMesh mesh(group, {2, 4}, {"replicate", "shard"});
 //   nn::FullyShardedDataParallel fsdp(gpt, group, {.device_mesh = mesh});
 //
+// A model with tensor-parallel layers (tensor/tensor_parallel.h) is cut once more, over the ranks
+// of another dimension of the mesh, which have the same parts. States are the plain model's all the
+// same, and norms of all ranks; a GradScaler has the group of all. `to` of consolidate_state_dict()
+// is then a rank of this group, and of its row the first one saves:
+//
+//   const comm::DeviceMesh mesh(group, {2, 4}, {"dp", "tp"});
+//   nn::TensorParallel tp = nn::parallelize_module(gpt, mesh.get_group("tp"), plan);
+//   nn::FullyShardedDataParallel fsdp(tp, mesh.get_group("dp"));
+//
 // A model that was made without memory for its parameters (nn/empty_weights.h) gets its values
 // here, those that it would have had, a unit at a time, each cut before the next: no rank has the
 // whole.

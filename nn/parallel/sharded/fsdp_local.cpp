@@ -24,6 +24,7 @@ bool another_replica(const ShardGroups& groups) {
 }  // namespace
 
 LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<State>& state) {
+  if (state->cuts) return no_local_state("[fsdp] ", "the model");
   // f(piece, range) of the parameter that is called so, or tied to one that is.
   const auto with_piece = [state](const std::string& key, const auto& f) {
     std::string name = key;
@@ -79,6 +80,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
 
 LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<State>& state,
                                                         Optimizer& optimizer) {
+  if (state->cuts) return no_local_state("[fsdp] ", "the optimizer");
   const auto save = [state, &optimizer] {
     std::vector<LocalTensor> mine;
     for (const auto& [key, tensor] : optimizer.local_state_dict()) {

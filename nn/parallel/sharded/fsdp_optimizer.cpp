@@ -60,13 +60,17 @@ NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimize
     PEAL_CHECK(found || own, "[fsdp] optimizer_state_dict: ", key,
                " is of no parameter of the model; make the optimizer of local_parameters()");
   }
-  return takes ? state : NamedTensors();
+  if (!takes) return {};
+  state =
+      cuts.whole_of_optimizer(std::move(state), "[fsdp] ", to ? std::optional(0) : std::nullopt);
+  return is_left_out(to) ? NamedTensors() : state;
 }
 
 void FullyShardedDataParallel::load_optimizer_state_dict(Optimizer& optimizer,
                                                          const NamedTensors& state) const {
   const NoGrad guard;
-  NamedTensors mine = state;
+  NamedTensors mine = state_->cuts.parts_of_optimizer(
+      state, "[fsdp] ", [&](std::string_view what) { return optimizer.keeps_tensor(what); });
   for (auto& [key, tensor] : mine) {
     if (key.starts_with("groups.")) continue;
     state_->with_parameter(

@@ -92,6 +92,7 @@ FullyShardedDataParallel::State::State(const Module& model, const FSDPOptions& c
       tag(tag_of),
       outline(std::move(of)),
       plan(std::move(planned)),
+      cuts(model),
       units(plan.size()),
       schedule_(scheduled(plan), options.schedule) {
   for (std::size_t u = 0; u < plan.size(); ++u) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <peal/nn/parallel/buffer_sync.h>
+#include <peal/nn/parallel/cut_parameters.h>
 #include <peal/nn/parallel/members.h>
 #include <peal/nn/parallel/sharded/flat_parameter.h>
 #include <peal/nn/parallel/sharded/fsdp.h>
@@ -53,6 +54,8 @@ struct FullyShardedDataParallel::State {
   // The whole model's, on rank `to`, or on all where there is none. Collective.
   NamedTensors gathered(std::optional<int> to);
   NamedTensors gathered(const Optimizer& optimizer, std::optional<int> to) const;
+  bool is_left_out(std::optional<int> to) const;
+  const comm::ProcessGroup& savers() const;
   // This rank's part of both.
   static LocalState local_state(const std::shared_ptr<State>& state);
   static LocalState local_state(const std::shared_ptr<State>& state, Optimizer& optimizer);
@@ -68,7 +71,8 @@ struct FullyShardedDataParallel::State {
   const std::uint64_t tag;
   const ModelOutline outline;
   const std::vector<UnitPlan> plan;
-  NamedTensors ignored;  // parameters of ignored_modules
+  const CutParameters cuts;  // over other ranks: what is sharded are this rank's parts of them
+  NamedTensors ignored;      // parameters of ignored_modules
   bool synchronizing = true;
   UnitActions actions;
 

@@ -40,12 +40,20 @@ NamedTensors FullyShardedDataParallel::State::gathered(std::optional<int> to) {
     tensor = tensor.numel() == 0 ? Tensor::zeros(tensor.shape(), tensor.dtype(), tensor.device())
                                  : copies.at({tensor.storage().get(), tensor.body().at}).detach();
   }
-  return all;
+  copies.clear();
+  all = cuts.whole(std::move(all), to ? std::optional(0) : std::nullopt);
+  return is_left_out(to) ? NamedTensors() : all;
+}
+
+// Of those that have parts of what is cut the first one saves.
+bool FullyShardedDataParallel::State::is_left_out(std::optional<int> to) const {
+  return to && cuts && cuts.group().rank() != 0;
 }
 
 IncompatibleKeys FullyShardedDataParallel::load_state_dict(const NamedTensors& state, bool strict) {
+  const NamedTensors mine = state_->cuts.parts(state, "[fsdp] ");
   const std::shared_ptr<void> there = summon_full_parameters();
-  return Module::load_state_dict(state, strict);
+  return Module::load_state_dict(mine, strict);
 }
 
 void FullyShardedDataParallel::zero_grad() {
@@ -69,16 +77,21 @@ double FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_ty
                  flat.names(), " are not averaged yet: the last backward was under no_sync()");
     }
   }
-  Tensors gradients;
+  const CutParameters& cuts = state_->cuts;
+  Tensors gradients, none;
+  CutGradients cut{{}, {}, cuts.group()};
   for (const auto& [name, piece] : state_->pieces()) {
-    if (piece.grad().defined()) gradients.push_back(piece.grad());
+    if (piece.grad().defined())
+      (cuts.has(name) ? cut.gradients : gradients).push_back(piece.grad());
   }
   // One sum for all, so that replicas, whose rows may add up in other orders, scale by one factor.
   const ShardGroups& groups = state_->groups;
-  const bool counts = !groups.replicas || groups.replicas.rank() == 0;
-  return clip_over_ranks(counts ? gradients : Tensors(), groups.all, max_norm, norm_type,
-                         {"the norm of sharded gradients", state_->tag},
-                         counts ? Tensors() : gradients);
+  if (groups.replicas && groups.replicas.rank() > 0) {
+    std::swap(gradients, none);
+    std::swap(cut.gradients, cut.replicated);
+  }
+  return clip_over_ranks(gradients, groups.all, max_norm, norm_type,
+                         {"the norm of sharded gradients", state_->tag}, none, cut);
 }
 
 }  // namespace peal::nn

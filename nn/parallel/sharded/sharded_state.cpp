@@ -21,7 +21,8 @@ void ShardedState::consolidate_state_dict(int to) {
              ", got ", to);
   there_->reset();
   NamedTensors whole = gather_(to);
-  if (to == group_.rank()) *there_ = std::move(whole);
+  // Where groups beside this one have parts as well, one of their ranks `to` has it.
+  if (to == group_.rank() && !whole.empty()) *there_ = std::move(whole);
 }
 
 NamedTensors ShardedState::state_dict() const {

@@ -4,6 +4,7 @@
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/optim/schedule_free.h>
 #include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/planning.h>
 #include <peal/nn/parallel/sharded/zero_redundancy_optimizer.h>
 
 #include <algorithm>
@@ -83,8 +84,17 @@ void OptimizerShards::place(Optimizer& optimizer) {
     counts.push_back(parameter.requires_grad() ? parameter.numel() : 1);
   }
   Placement placed = place_greedily(counts, group_.world(), placement_);
-  comm::agree(group_, "[zero] the optimizer", describe(optimizer, placed),
-              "give it the same parameters and settings, in the same order, on every rank");
+  // Of what owners have of pieces nobody could make a state.
+  std::string wrong;
+  if (group_.world() > 1) {
+    wrong = why_not([&] {
+      check_not_pieces("ZeroRedundancyOptimizer", parameters,
+                       "give those of tensor-parallel layers to FullyShardedDataParallel over this "
+                       "group, which shares out an optimizer's state as well");
+    });
+  }
+  comm::agree_unless(group_, "[zero] the optimizer", describe(optimizer, placed), wrong,
+                     "give it the same parameters and settings, in the same order, on every rank");
   placement_ = std::move(placed);
   std::vector<bool> elsewhere;
   for (const int owner : placement_.owners) elsewhere.push_back(owner != group_.rank());

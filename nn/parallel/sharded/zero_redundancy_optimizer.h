@@ -17,6 +17,8 @@
 // Whole parameters have one owner each, which stays: a frozen one counts as one element then, so
 // where large ones are to be thawed, make the optimizer after that, or add them then.
 //
+// Parts of tensor-parallel layers it refuses: FullyShardedDataParallel takes those.
+//
 // State. consolidate_state_dict(), on all ranks, brings it together on one; there state_dict() is
 // that of the optimizer by itself, key for key and bit for bit, which goes into one process, DDP or
 // any number of ranks, and back. On others, and once there was another step, it is an Error.

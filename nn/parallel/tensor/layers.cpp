@@ -54,6 +54,20 @@ std::optional<Cut> TensorParallelLayer::cut_of(std::string_view parameter) const
   return std::nullopt;
 }
 
+std::optional<Shape> TensorParallelLayer::whole_shape(std::string_view parameter) const {
+  const auto cut = cut_of(parameter);
+  return cut ? std::optional(cut->whole) : std::nullopt;
+}
+
+Tensor TensorParallelLayer::take_part(std::string_view parameter, const Tensor& whole) const {
+  return part_of(whole, *cut_of(parameter), group_.rank(), group_.world());
+}
+
+Tensor TensorParallelLayer::bring_together(std::string_view parameter, const Tensor& part,
+                                           std::string_view label) const {
+  return whole_of(part, *cut_of(parameter), group_, label);
+}
+
 std::optional<Cut> cut_of(const Module& model, std::string_view parameter) {
   const std::size_t dot = parameter.rfind('.');
   const bool own = dot == std::string_view::npos;

@@ -28,6 +28,7 @@
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/side_by_side.h>
 #include <peal/nn/module.h>
+#include <peal/nn/parallel/cut_parameters.h>
 #include <peal/nn/parallel/tensor/cut.h>
 
 #include <cstdint>
@@ -53,12 +54,16 @@ struct RowwiseParallel {
 };
 
 // What these have in common: which of their own parameters are cut, and how.
-class TensorParallelLayer : public Module {
+class TensorParallelLayer : public Module, public CutLayer {
  public:
-  // The ranks over which it is cut.
-  const comm::ProcessGroup& group() const { return group_; }
+  const comm::ProcessGroup& group() const override { return group_; }
   // None for one that is whole, the same on all ranks.
   std::optional<Cut> cut_of(std::string_view parameter) const;
+  // By that.
+  std::optional<Shape> whole_shape(std::string_view parameter) const override;
+  Tensor take_part(std::string_view parameter, const Tensor& whole) const override;
+  Tensor bring_together(std::string_view parameter, const Tensor& part,
+                        std::string_view label) const override;
 
  protected:
   TensorParallelLayer(comm::ProcessGroup group, std::string name);

@@ -52,6 +52,11 @@
 // (attn_pdrop of GPT) are dropped without either, so that the heads of one rank drop the places
 // that those of another do.
 //
+// Data parallel over the other dimension of the mesh is DistributedDataParallel's, as above, or
+// FullyShardedDataParallel's (sharded/fsdp.h), whose norm and states are then to be taken; and a
+// Pipe may have cut layers. Over ranks that have other parts all refuse, and so does a
+// ZeroRedundancyOptimizer.
+//
 // Optimizers are given named_parameters(), of which cut ones are this rank's parts. Those that look
 // at several elements together (Muon, Adafactor, LAMB, LARS, LBFGS) refuse them, and so do
 // nn::clip_grad_norm_ and a GradScaler without the group. A checkpoint has saved() of model and
