@@ -242,3 +242,18 @@ TEST_CASE("a pipeline of cut layers is one process, its norms and its states, to
     }
   }
 }
+
+TEST_CASE("a rank that cannot cut its layers tells the others") {
+  const std::string all = failure([](const Group& group, int rank) {
+    nn::Sequential net{nn::Linear(4, 4), nn::Linear(4, 4)};
+    if (rank == 1) {  // it finds that out where it makes its part
+      net.child("1").get_parameter("weight").storage()->drop();
+    }
+    const std::string words = error_of([&] {
+      nn::parallelize_module(net, group,
+                             {{"0", nn::ColwiseParallel{}}, {"1", nn::RowwiseParallel{}}});
+    });
+    check_has(words, "rank 1: the model could not be cut");
+  });
+  check_has(all, "could not be cut");
+}

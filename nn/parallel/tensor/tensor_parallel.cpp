@@ -189,6 +189,7 @@ class Surgery {
 
   Module made(ModulePlace& place, const comm::ProcessGroup& group);
   Module made_of_equal(ModulePlace& place, const comm::ProcessGroup& group);
+  Module made_or_told(ModulePlace& place, const comm::ProcessGroup& group, bool by_layer);
   NamedTensors whole_of(const ModulePlace& place) const;
 
   int world_;
@@ -245,18 +246,19 @@ Module Surgery::made_of_equal(ModulePlace& place, const comm::ProcessGroup& grou
     if (is_deferred(tensor)) was_empty.push_back(tensor);
   }
   make_equal(group, whole);
-  std::optional<Module> now;
-  try {
-    now = made(place, group);
-  } catch (const std::exception& error) {
-    if (group.world() == 1) throw;
-    group.check();  // where another was first, its words are everybody's
-    fail_everywhere(group, concat(place.path, " cannot be cut: ", error.what()), "tp");
-  }
+  Module now = made(place, group);
   for (const Tensor& tensor : was_empty) {
     if (tensor.storage()->owned()) tensor.storage()->drop();
   }
-  return *std::move(now);
+  return now;
+}
+
+Module Surgery::made_or_told(ModulePlace& place, const comm::ProcessGroup& group, bool by_layer) {
+  try {
+    return by_layer ? made_of_equal(place, group) : made(place, group);
+  } catch (const std::exception& error) {
+    fail(concat(place.path, " cannot be cut: ", error.what()));
+  }
 }
 
 void Surgery::operate(Module& module, const comm::ProcessGroup& group, bool by_layer) {
@@ -268,9 +270,7 @@ void Surgery::operate(Module& module, const comm::ProcessGroup& group, bool by_l
     });
     const bool again = same != done.end();
     if (replaced(place)) {
-      Module now = again      ? same->second
-                   : by_layer ? made_of_equal(place, group)
-                              : made(place, group);
+      Module now = again ? same->second : made_or_told(place, group, by_layer);
       if (!again) done.emplace_back(place.module, now);
       module.replace_child(place.path, std::move(now));
       continue;
@@ -318,6 +318,17 @@ void make_whole_equal(
   make_equal(group, whole);
 }
 
+// The model is being changed, and other ranks wait for this one.
+void or_all_fail(const comm::ProcessGroup& group, const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const std::exception& error) {
+    if (group.world() == 1) throw;
+    group.check();  // where another was first, its words are everybody's
+    fail_everywhere(group, concat("the model could not be cut: ", error.what()), "tp");
+  }
+}
+
 // On any rank, of parameters that are to be cut: then no rank has them whole all at once.
 bool any_is_empty(const Module& module, const comm::ProcessGroup& group) {
   const std::vector<Tensor> all = module.parameters();
@@ -334,7 +345,7 @@ TensorParallel::TensorParallel(Module module, comm::ProcessGroup group)
   const std::string wrong = why_not([&] { check_group(*this, group_); });
   comm::agree_unless(group_, "[tp] the model", outline(*this), wrong,
                      "build the same model with the same plan on every rank");
-  make_whole_equal(*this, group_);
+  or_all_fail(group_, [&] { make_whole_equal(*this, group_); });
 }
 
 TensorParallel parallelize_module(Module module, const comm::ProcessGroup& group,
@@ -348,10 +359,12 @@ TensorParallel parallelize_module(Module module, const comm::ProcessGroup& group
   comm::agree_unless(group, "[tp] the model",
                      (surgery ? surgery->text() : std::string()) + outline(module), wrong,
                      "build the same model with the same plan on every rank");
-  const bool by_layer = any_is_empty(module, group);
-  make_whole_equal(module, group,
-                   [&](const Tensor& each) { return by_layer && surgery->cuts(each); });
-  surgery->operate(module, group, by_layer);
+  or_all_fail(group, [&] {
+    const bool by_layer = any_is_empty(module, group);
+    make_whole_equal(module, group,
+                     [&](const Tensor& each) { return by_layer && surgery->cuts(each); });
+    surgery->operate(module, group, by_layer);
+  });
   return TensorParallel(std::move(module), group);
 }
 
