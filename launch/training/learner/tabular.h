@@ -4,9 +4,12 @@
 // with the model.
 //
 //   const auto statistics = data::statistics_of(table, columns);
-//   launch::DataLoaders dls(job, data::encoded(table, statistics), data::encoded(others,
-//   statistics)); auto learner = launch::tabular_learner(job, dls, statistics, {.tell =
-//   launch::print}); learner.fit_one_cycle(3, 5e-3); learner.export_to("adult.learner");
+//   launch::DataLoaders dls(job, data::encoded(table, statistics),
+//                           data::encoded(others, statistics));
+//   auto learner = launch::tabular_learner(job, dls, statistics,
+//                                          {.tell = launch::print});
+//   learner.fit_one_cycle(3, 5e-3);
+//   learner.export_to("adult.learner");
 //
 //   auto loaded = launch::load_tabular_learner(job, "adult.learner");  // in another program
 //   const auto rows = data::encoded(table, launch::statistics_in("adult.learner"));

@@ -5,8 +5,10 @@
 //
 //   nn::ResNet34 net;
 //   nn::load_model("resnet34.safetensors", net);  // torchvision's
-//   auto learner = launch::vision_learner(job, dls, net, train->classes(), {.tell =
-//   launch::print}); learner.fine_tune(3); learner.export_to("pets.learner");
+//   auto learner = launch::vision_learner(job, dls, net, train->classes(),
+//                                         {.tell = launch::print});
+//   learner.fine_tune(3);
+//   learner.export_to("pets.learner");
 //
 //   const auto classes = launch::exported("pets.learner").classes;   // in another program
 //   auto loaded = launch::load_learner(job, "pets.learner",
