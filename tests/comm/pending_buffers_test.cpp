@@ -35,8 +35,9 @@ std::vector<std::string> told(const OnRank& f, bool shared_memory) {
                                       .shared_memory = shared_memory};
   static_cast<void>(error_of([&] {
     run_ranks(2, options, [&](const ProcessGroup& group) {
-      if (group.rank() == 1) wait_until([&] { return issued.load(); });
       errors[static_cast<std::size_t>(group.rank())] = error_of([&] {
+        group.barrier().wait();  // both have the group before one of them can fail
+        if (group.rank() == 1) wait_until([&] { return issued.load(); });
         f(group, [&] { issued = true; });
         group.barrier().wait();
       });
