@@ -151,16 +151,16 @@ TEST_CASE("a hook that writes into a bucket that is under way is told to all ran
   std::atomic<bool> written{false};
   std::atomic<int> told{0};
   const std::string message = failure([&](const Group& group, int rank) {
-    nn::Sequential net = nn::mlp({3, 4, 2});
-    DDP ddp(net, group, {.buckets = apart});
-    ddp.register_comm_hook([&](nn::GradBucket& bucket) {
-      while (rank == 1 && !written && !group.poisoned()) std::this_thread::yield();
-      const comm::Work sent = group.all_reduce(bucket.buffer, comm::ReduceOp::sum, bucket.label);
-      if (rank == 0) mul_(bucket.buffer, 0.5);  // which belongs before, or behind wait()
-      written = true;
-      return sent;
-    });
-    try {
+    try {  // rank 1 may still be on its way out of the constructor
+      nn::Sequential net = nn::mlp({3, 4, 2});
+      DDP ddp(net, group, {.buckets = apart});
+      ddp.register_comm_hook([&](nn::GradBucket& bucket) {
+        while (rank == 1 && !written && !group.poisoned()) std::this_thread::yield();
+        const comm::Work sent = group.all_reduce(bucket.buffer, comm::ReduceOp::sum, bucket.label);
+        if (rank == 0) mul_(bucket.buffer, 0.5);  // which belongs before, or behind wait()
+        written = true;
+        return sent;
+      });
       loss(ddp, 1).backward();
     } catch (const Error&) {
       ++told;
