@@ -39,7 +39,7 @@ std::vector<Loss> uneven_losses() {
   const Tensor weight = Tensor::from(shares, {3}, Device{});
   const auto logs = [](const nn::NLLLoss& loss) -> Loss { return loss; };
   return {nn::CrossEntropyLoss{.ignore_index = 2}, nn::CrossEntropyLoss{.weight = weight},
-          nn::CrossEntropyLoss{.ignore_index = 0, .label_smoothing = 0.1, .weight = weight},
+          nn::CrossEntropyLoss{.weight = weight, .ignore_index = 0, .label_smoothing = 0.1},
           logs({.ignore_index = 2}), logs({.weight = weight})};
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("targets count as the loss counts them") {
   CHECK(counted(nn::CrossEntropyLoss{}) == 6);
   CHECK(counted(nn::CrossEntropyLoss{.ignore_index = 2}) == 3);
   CHECK(counted(nn::CrossEntropyLoss{.weight = weight}) == 7.75);
-  CHECK(counted(nn::NLLLoss{.ignore_index = 1, .weight = weight}) == 2.75);
+  CHECK(counted(nn::NLLLoss{.weight = weight, .ignore_index = 1}) == 2.75);
   const Tensor left_out = Tensor::from(std::vector<std::int64_t>{-100, -100}, {2}, Device{});
   CHECK(launch::counts_of(nn::CrossEntropyLoss{.weight = weight})->of(left_out) == 0);
   CHECK(!launch::counts_of(nn::MSELoss{}));
