@@ -179,6 +179,10 @@ TEST_CASE("what it refuses") {
   comm::run_ranks(2, [](const comm::ProcessGroup& group) {
     nn::AdamWScheduleFree whole({parameter()}, {});
     check_has(error_of([&] { nn::OptimizerShards(group).place(whole); }),
-              "[zero] AdamWScheduleFree");
+              "[zero] the optimizer: on all ranks: AdamWScheduleFree");
+    nn::AdamW other({parameter()}, {});
+    nn::Optimizer& mine = group.rank() == 0 ? static_cast<nn::Optimizer&>(whole) : other;
+    check_has(error_of([&] { nn::OptimizerShards(group).place(mine); }),
+              "[zero] the optimizer: rank 0: AdamWScheduleFree");
   });
 }

@@ -75,24 +75,22 @@ std::string OptimizerShards::describe(const Optimizer& optimizer,
 void OptimizerShards::place(Optimizer& optimizer) {
   const std::vector<Tensor>& parameters = optimizer.parameters_;
   if (placement_.owners.size() == parameters.size()) return;
-  PEAL_CHECK(dynamic_cast<const AdamWScheduleFree*>(&optimizer) == nullptr,
-             "[zero] AdamWScheduleFree goes to what a model is judged with by state that each "
-             "parameter's owner alone has; take DistributedDataParallel or "
-             "FullyShardedDataParallel");
   std::vector<std::int64_t> counts;
   for (const Tensor& parameter : parameters) {
     counts.push_back(parameter.requires_grad() ? parameter.numel() : 1);
   }
   Placement placed = place_greedily(counts, group_.world(), placement_);
-  // Of what owners have of pieces nobody could make a state.
-  std::string wrong;
-  if (group_.world() > 1) {
-    wrong = why_not([&] {
-      check_not_pieces("ZeroRedundancyOptimizer", parameters,
-                       "give those of tensor-parallel layers to FullyShardedDataParallel over this "
-                       "group, which shares out an optimizer's state as well");
-    });
-  }
+  const std::string wrong = why_not([&] {
+    PEAL_CHECK(dynamic_cast<const AdamWScheduleFree*>(&optimizer) == nullptr,
+               "AdamWScheduleFree goes to what a model is judged with by state that each "
+               "parameter's owner alone has; take DistributedDataParallel or "
+               "FullyShardedDataParallel");
+    if (group_.world() == 1) return;
+    // Of what owners have of pieces nobody could make a state.
+    check_not_pieces("ZeroRedundancyOptimizer", parameters,
+                     "give those of tensor-parallel layers to FullyShardedDataParallel over this "
+                     "group, which shares out an optimizer's state as well");
+  });
   comm::agree_unless(group_, "[zero] the optimizer", describe(optimizer, placed), wrong,
                      "give it the same parameters and settings, in the same order, on every rank");
   placement_ = std::move(placed);
