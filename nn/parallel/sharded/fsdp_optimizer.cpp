@@ -33,7 +33,7 @@ NamedTensors FullyShardedDataParallel::optimizer_state_dict(const Optimizer& opt
 NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimizer,
                                                        std::optional<int> to) const {
   const NoGrad guard;
-  const bool takes = !to || *to == groups.all.rank();
+  const bool is_taken = takes(to);
   NamedTensors state = optimizer.local_state_dict();
   for (auto& [key, tensor] : state) {
     if (tensor.dim() == 0) continue;  // a number, the same everywhere
@@ -52,7 +52,7 @@ NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimize
       groups.shards
           .all_gather_v(whole.view(), tensor.view(), counts, {concat("optimizer state ", key), tag})
           .wait();
-      if (takes) tensor = whole;
+      if (is_taken) tensor = whole;
     });
     const bool own = std::any_of(ignored.begin(), ignored.end(), [&, &key = key](const auto& each) {
       return key.starts_with(each.first + ".");
@@ -60,9 +60,8 @@ NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimize
     PEAL_CHECK(found || own, "[fsdp] optimizer_state_dict: ", key,
                " is of no parameter of the model; make the optimizer of local_parameters()");
   }
-  if (!takes) return {};
-  state =
-      cuts.whole_of_optimizer(std::move(state), "[fsdp] ", to ? std::optional(0) : std::nullopt);
+  if (!is_taken) return {};
+  state = cuts.whole_of_optimizer(std::move(state), "[fsdp] ", saver(to));
   return is_left_out(to) ? NamedTensors() : state;
 }
 

@@ -54,6 +54,10 @@ struct FullyShardedDataParallel::State {
   // The whole model's, on rank `to`, or on all where there is none. Collective.
   NamedTensors gathered(std::optional<int> to);
   NamedTensors gathered(const Optimizer& optimizer, std::optional<int> to) const;
+  // Whether this rank brings together what `to` gets; of those that have parts of what is cut,
+  // which one gets it, and whether that is another.
+  bool takes(std::optional<int> to) const;
+  std::optional<int> saver(std::optional<int> to) const;
   bool is_left_out(std::optional<int> to) const;
   const comm::ProcessGroup& savers() const;
   // This rank's part of both.

@@ -16,7 +16,7 @@ NamedTensors FullyShardedDataParallel::state_dict() const {
 
 NamedTensors FullyShardedDataParallel::State::gathered(std::optional<int> to) {
   const NoGrad guard;
-  const bool takes = !to || *to == groups.all.rank();
+  const bool is_taken = takes(to);
   NamedTensors all;
   std::map<std::pair<const Storage*, std::int64_t>, Tensor> copies;  // tied ones stay tied
   const auto copy_those_there = [&] {
@@ -30,24 +30,32 @@ NamedTensors FullyShardedDataParallel::State::gathered(std::optional<int> to) {
     all = module.state_dict();
     for (int unit = 0; unit < static_cast<int>(units.size()); ++unit) {
       bring(unit);
-      if (takes) copy_those_there();
+      if (is_taken) copy_those_there();
       take_away(unit);
     }
   });
   turn(false);
-  if (!takes) return {};
+  if (!is_taken) return {};
   for (auto& [name, tensor] : all) {
     tensor = tensor.numel() == 0 ? Tensor::zeros(tensor.shape(), tensor.dtype(), tensor.device())
                                  : copies.at({tensor.storage().get(), tensor.body().at}).detach();
   }
   copies.clear();
-  all = cuts.whole(std::move(all), to ? std::optional(0) : std::nullopt);
+  all = cuts.whole(std::move(all), saver(to));
   return is_left_out(to) ? NamedTensors() : all;
 }
 
-// Of those that have parts of what is cut the first one saves.
+// On one rank `to` is one of savers().
+bool FullyShardedDataParallel::State::takes(std::optional<int> to) const {
+  return !to || groups.all.world() == 1 || *to == groups.all.rank();
+}
+
+std::optional<int> FullyShardedDataParallel::State::saver(std::optional<int> to) const {
+  return to && groups.all.world() > 1 ? 0 : to;
+}
+
 bool FullyShardedDataParallel::State::is_left_out(std::optional<int> to) const {
-  return to && cuts && cuts.group().rank() != 0;
+  return to && cuts && saver(to) != cuts.group().rank();
 }
 
 IncompatibleKeys FullyShardedDataParallel::load_state_dict(const NamedTensors& state, bool strict) {
