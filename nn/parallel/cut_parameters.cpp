@@ -16,18 +16,24 @@ Tensor left_on(const Tensor& whole, std::optional<int> to, const comm::ProcessGr
   return *to == group.rank() ? whole.to(Device{}) : Tensor();
 }
 
+std::string_view named_path(std::string_view path) { return path.empty() ? "the model" : path; }
+
 }  // namespace
 
 CutParameters::CutParameters(const Module& model) {
   NamedPlaces all = named_places(model);
   all.emplace_back("", model);
+  std::string first;
   for (const auto& [path, each] : all) {
     Module module = each;
     const auto* const layer = module.as<CutLayer>();
     if (layer == nullptr || layer->group().world() == 1) continue;
-    if (!group_) group_ = layer->group();
+    if (!group_) {
+      group_ = layer->group();
+      first = path;
+    }
     PEAL_CHECK(layer->group().world() == group_.world() && layer->group().rank() == group_.rank(),
-               path, " is cut over another group than ", places_.begin()->first);
+               named_path(path), " is cut over another group than ", named_path(first));
     for (const auto& [own, part] : module.named_parameters()) {
       const auto whole = layer->whole_shape(own);
       if (!whole) continue;
@@ -39,11 +45,14 @@ CutParameters::CutParameters(const Module& model) {
 
 void CutParameters::check_apart(const comm::ProcessGroup& replicas) const {
   if (!group_ || replicas.world() == 1) return;
+  // None has a name where a layer computes what it has cut from others (weight_norm).
+  const std::string_view what =
+      places_.empty() ? "a layer of the model" : std::string_view(places_.begin()->first);
   for (int r = 0; r < group_.world(); ++r) {
     if (r == group_.rank()) continue;
     for (int other = 0; other < replicas.world(); ++other) {
-      PEAL_CHECK(group_.global_rank(r) != replicas.global_rank(other), places_.begin()->first,
-                 " is cut over ", group_.world(), " ranks, of which rank ", group_.global_rank(r),
+      PEAL_CHECK(group_.global_rank(r) != replicas.global_rank(other), what, " is cut over ",
+                 group_.world(), " ranks, of which rank ", group_.global_rank(r),
                  " is in this group as well, and would lose its part; take the group of the other "
                  "dimension of a DeviceMesh");
     }

@@ -53,6 +53,19 @@ struct Sharded {
 
 DeviceMesh dp_tp(const Group& group, int dp, int tp) { return {group, {dp, tp}, {"dp", "tp"}}; }
 
+// Of its parameters none is cut any more by its own name, as under weight_norm.
+struct CutByNoName : nn::Module, nn::CutLayer {
+  nn::Linear fc = add("fc", nn::Linear(2, 2));
+  Group over;
+  explicit CutByNoName(Group ranks) : over(std::move(ranks)) {}
+  const Group& group() const override { return over; }
+  std::optional<Shape> whole_shape(std::string_view) const override { return {}; }
+  Tensor take_part(std::string_view, const Tensor& whole) const override { return whole; }
+  Tensor bring_together(std::string_view, const Tensor& part, std::string_view) const override {
+    return part;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("sharded over one dimension of a mesh and cut over the other, a GPT is one process") {
@@ -129,6 +142,25 @@ TEST_CASE("states of a cut and sharded model go into one process, and into other
   }
 }
 
+TEST_CASE("where each group that shards is one rank, any of those that have parts saves") {
+  ranks(2, [](const Group& group, int rank) {
+    Sharded here(dp_tp(group, 1, 2));
+    here.step(0);
+    const NamedTensors model = here.fsdp.state_dict(),
+                       moments = here.fsdp.optimizer_state_dict(here.optimizer);
+    for (const int to : {0, 1}) {
+      nn::ShardedState whole = here.fsdp.saved(), state = here.fsdp.saved(here.optimizer);
+      for (nn::ShardedState* const each : {&whole, &state}) each->consolidate_state_dict(to);
+      if (rank == to) {
+        CHECK(difference(whole.state_dict(), model) == 0);
+        CHECK(difference(state.state_dict(), moments) == 0);
+      } else {
+        check_has(error_of([&] { whole.state_dict(); }), "lies with 2 ranks");
+      }
+    }
+  });
+}
+
 TEST_CASE("a cut and sharded model in bf16 keeps alike what is whole") {
   ranks(4, [](const Group& group, int) {
     Sharded here(dp_tp(group, 2, 2), true, {.param_dtype = DType::bf16});
@@ -154,6 +186,7 @@ TEST_CASE("what no checkpoint has, and groups whose ranks have other parts, are 
                                     plan(true));
     };
     check_has(error_of([&] { const DDP ddp(cut(), group); }), mixed);
+    check_has(error_of([&] { const DDP ddp(CutByNoName(group), group); }), mixed);
     check_has(error_of([&] { const FSDP fsdp(cut(), group); }), mixed);
     nn::Sequential layers{nn::Linear(4, 4), nn::Tanh(), nn::Tanh(), nn::Tanh()};
     nn::parallelize_module(layers, here.mesh.get_group("tp"), {{"0", nn::ColwiseParallel{}}});
