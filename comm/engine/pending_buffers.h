@@ -3,9 +3,9 @@
 // until it is complete): the caller's memory that an operation in flight reads and writes. Who
 // writes there meanwhile, the caller or another operation, has no order with it: what the ranks get
 // depends on who was faster, and on the transport. That is an Error on all ranks where it is seen:
-// of two operations by addresses, always; of what the caller writes in place (add_, copy_, an
-// optimizer's step) by the version of the storage, where the buffer is the whole of that, for
-// nobody knows which part was written. What is written through pointers (data()) is not seen.
+// of two operations by addresses, of a group's last 256; of what the caller writes in place (add_,
+// copy_, an optimizer's step) by the version of the storage, where the buffer is the whole of that,
+// for nobody knows which part was written. What is written through pointers (data()) is not seen.
 //
 // Of memory of a device what counts is until all of the operation is in the device's queues
 // (Execution::handed_over()). Thread safety: the engine's lock.
