@@ -73,10 +73,10 @@ class BatchNorm : public Module {
   std::shared_ptr<bool> counted_anew_ = std::make_shared<bool>(false);
 };
 
-// The running statistics of all batch norms below anew, as the averages over the batches that
-// `forward` calls the model with (PyTorch's swa_utils.update_bn): for parameters that were averaged
-// since. It trains meanwhile, without gradients; modes and momenta are what they were before then,
-// also where `forward` throws. Without such a norm nothing is called.
+// The running statistics of all batch norms below anew, the averages over the batches that
+// `forward` calls the model with (PyTorch's swa_utils.update_bn). It trains meanwhile, without
+// gradients; modes and momenta then are as before, also where `forward` throws. Without such a norm
+// nothing is called. Ranks have those of their own batches: DDP's sync_buffers() makes them equal.
 //   nn::update_bn(model, [&] { for (const auto& [x, y] : loader) model(x); });
 void update_bn(Module& model, const std::function<void()>& forward);
 
