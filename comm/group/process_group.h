@@ -247,10 +247,10 @@ class ProcessGroup {
   // (MPI_Comm_split).
   ProcessGroup split(int colour, int key = 0) const;
 
-  // Memory for collectives, a tensor of that shape, by the same calls in the same order on all
-  // ranks: transports that can, reach into each other's, or move it without copies of their own.
-  // Zeroed. In a collective over NCCL it is the tensor of all ranks or of none, the same
-  // allocate()'s and at the same offset in it: else NCCL may hang, or reduce what is not meant.
+  // Zeroed memory for collectives, a tensor of that shape, by the same calls in the same order on
+  // all ranks: transports that can, reach into each other's, or move it without own copies. Over
+  // NCCL it is the tensor of all ranks or of none, at one offset of one allocate(): else NCCL
+  // may hang, or reduce what is not meant. Error where ranks agree on it and a graph is captured.
   Tensor allocate(const Shape& shape, DType dtype = DType::f32, Device device = {}) const;
 
   // Collectives on tensors of the transport's device go over it from now on, of later sub-groups

@@ -27,7 +27,7 @@ class CutLayer {
   virtual std::optional<Shape> whole_shape(std::string_view parameter) const = 0;
   // This rank's part of a whole one, in memory of its own. REQUIRES: it has that shape.
   virtual Tensor take_part(std::string_view parameter, const Tensor& whole) const = 0;
-  // The whole of all ranks' parts, on all. Collective; `label` is for errors.
+  // The whole parameter of all ranks' parts, on all. Collective; `label` is for errors.
   virtual Tensor bring_together(std::string_view parameter, const Tensor& part,
                                 std::string_view label) const = 0;
 };

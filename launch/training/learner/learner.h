@@ -98,7 +98,7 @@ struct LearningRates {
   double valley = 0, valley_loss = 0;
   // fastai's other suggestions: a tenth of the rate of the least loss; where it falls the steepest.
   double minimum = 0, steep = 0;
-  void plot(const std::filesystem::path& path) const;
+  void plot(const std::filesystem::path& path) const;  // losses over rates, as SVG
 };
 // Where the longest fall of the losses is about half over (fastai: valley): an
 // index. Error where none falls.
