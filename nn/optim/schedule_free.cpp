@@ -17,27 +17,30 @@ namespace {
 namespace schedule_free_at {  // of settings
 enum : std::size_t { lr, beta1, beta2, eps, weight_decay, warmup_steps, r, weight_lr_power };
 }
-namespace schedule_free_number {  // `rate` and `share`, of the newest z in x, are of the step
-enum : std::size_t { weight_sum, lr_max, rate, share };
+// `rate`, `share`, of the newest z in x, and `moved`, of y to z, are of the step; `beta1` is what y
+// is made with.
+namespace schedule_free_number {
+enum : std::size_t { weight_sum, lr_max, rate, share, beta1, moved };
 }
 
 }  // namespace
 
 AdamWScheduleFree::Names AdamWScheduleFree::names() {
   constexpr double least = std::numeric_limits<double>::min();
-  return {"AdamWScheduleFree",
-          {{"lr"},
-           {"beta1", least, 1},
-           {"beta2", 0, 1},
-           {"eps"},
-           {"weight_decay"},
-           {"warmup_steps"},
-           {"r"},
-           {"weight_lr_power"}},
-          {"maximize", "train_mode"},
-          {"z", "exp_avg_sq"},
-          {},
-          {{"weight_sum", 0}, {"lr_max", 0}, {"rate", 0}, {"share", 0}}};
+  return {
+      "AdamWScheduleFree",
+      {{"lr"},
+       {"beta1", least, 1},
+       {"beta2", 0, 1},
+       {"eps"},
+       {"weight_decay"},
+       {"warmup_steps"},
+       {"r"},
+       {"weight_lr_power"}},
+      {"maximize", "train_mode"},
+      {"z", "exp_avg_sq"},
+      {},
+      {{"weight_sum", 0}, {"lr_max", 0}, {"rate", 0}, {"share", 0}, {"beta1", 0}, {"moved", 0}}};
 }
 
 std::vector<double> AdamWScheduleFree::settings_of(const AdamWScheduleFreeOptions& o) {
@@ -73,6 +76,9 @@ void AdamWScheduleFree::advance(std::span<double> numbers, const Now& now) const
   numbers[number::weight_sum] += weight;
   numbers[number::rate] = rate;
   numbers[number::share] = weight == 0 ? 0 : weight / numbers[number::weight_sum];
+  const double before = numbers[number::beta1], after = s[at::beta1];
+  numbers[number::moved] = before == 0 ? 0 : 1 - after / before;
+  numbers[number::beta1] = after;
 }
 
 void AdamWScheduleFree::update_one(const Stepped& one, const Tensor& g, bool fresh,
@@ -89,13 +95,15 @@ void AdamWScheduleFree::update_one(const Stepped& one, const Tensor& g, bool fre
   const double seen = 1 - std::pow(beta2, static_cast<double>(now.step));
   Tensor along = g / (sqrt(squares / seen) + s[at::eps]);
   if (s[at::weight_decay] != 0) along = along + y * s[at::weight_decay];
+  // y is of the beta1 that there was, which a schedule may have changed; x stays.
+  if (now.numbers[number::moved] != 0) add_(y, z - y, now.numbers[number::moved]);
   // Of y alone, without x: both its points move.
   add_(y, z - y, share);
   add_(y, along, rate * (s[at::beta1] * (1 - share) - 1));
   add_(z, along, -rate);
 }
 
-// From y = (1 - beta1) z + beta1 x to x, and back.
+// From y = (1 - beta1) z + beta1 x to x, and back, by the beta1 of the last step.
 void AdamWScheduleFree::go(bool to_train) {
   bool are_there = true;
   for (std::size_t g = 0; g < group_count(); ++g)
@@ -110,12 +118,12 @@ void AdamWScheduleFree::go(bool to_train) {
         state.at(concat("groups.", g, ".parameters")).item<std::int64_t>());
     const std::size_t end = next + count;
     const bool is_there = (setting("train_mode", g) != 0) == to_train;
-    const double beta1 = setting("beta1", g), weight = to_train ? 1 - beta1 : 1 - 1 / beta1;
     for (; next < end; ++next) {
       const auto z = state.find(parameter_names()[next] + ".z");
       const Tensor& parameter = parameters()[next];
       if (is_there || z == state.end() || parameter.numel() == 0) continue;
-      add_(parameter, z->second - parameter, weight);
+      const auto beta1 = state.at(parameter_names()[next] + ".beta1").item<double>();
+      add_(parameter, z->second - parameter, to_train ? 1 - beta1 : 1 - 1 / beta1);
     }
     set_setting("train_mode", to_train ? 1 : 0, g);
   }

@@ -29,7 +29,7 @@ namespace peal::nn {
 
 struct AdamWScheduleFreeOptions {
   double lr = 2.5e-3;
-  double beta1 = 0.9, beta2 = 0.999;  // beta1 above 0
+  double beta1 = 0.9, beta2 = 0.999;  // beta1 above 0; where it changes, the next step moves y
   double eps = 1e-8;
   double weight_decay = 0;        // of y, in the step of z
   std::int64_t warmup_steps = 0;  // in which the rate rises to lr

@@ -27,11 +27,13 @@ struct Points {
 };
 
 // As the paper has it; gradients are divided by the roots of unbiased squares, as the package does.
-Points after_steps(int steps, const Options& o) {
+// `betas`: the beta1 of each step, where it changes.
+Points after_steps(int steps, const Options& o, const std::vector<double>& betas = {}) {
   Points at;
   double weights = 0, largest = 0;
   std::vector<double> squares(first.size(), 0);
   for (int t = 0; t < steps; ++t) {
+    const double beta1 = betas.empty() ? o.beta1 : betas.at(static_cast<std::size_t>(t));
     const double rate =
         o.lr * (t < o.warmup_steps ? (t + 1) / static_cast<double>(o.warmup_steps) : 1);
     largest = std::max(largest, rate);
@@ -44,7 +46,7 @@ Points after_steps(int steps, const Options& o) {
       const double root = std::sqrt(squares[i] / (1 - std::pow(o.beta2, t + 1)));
       at.z[i] -= rate * (g / (root + o.eps) + o.weight_decay * at.y[i]);
       at.x[i] = (1 - c) * at.x[i] + c * at.z[i];
-      at.y[i] = (1 - o.beta1) * at.z[i] + o.beta1 * at.x[i];
+      at.y[i] = (1 - beta1) * at.z[i] + beta1 * at.x[i];
     }
   }
   return at;
@@ -96,6 +98,25 @@ TEST_CASE("the steps of the algorithm, at y and at x") {
       CHECK(farthest(p, wanted.y) < 1e-12);
     }
   }
+}
+
+TEST_CASE("a beta1 that changes moves y, and not what is judged") {
+  const std::vector<double> betas{0.95, 0.9, 0.85, 0.85, 0.9, 0.99};
+  const Options o{.lr = 0.1, .weight_decay = 0.2};
+  const Points wanted = after_steps(6, o, betas);
+  const Tensor p = parameter();
+  nn::AdamWScheduleFree optimizer({p}, o);
+  optimizer.train();
+  for (int t = 0; t < 6; ++t) {
+    optimizer.set_setting("beta1", betas[static_cast<std::size_t>(t)], 0);
+    run_steps(optimizer, p, t, t + 1);
+  }
+  CHECK(farthest(p, wanted.y) < 1e-12);
+  optimizer.set_setting("beta1", 0.5, 0);
+  optimizer.eval();
+  CHECK(farthest(p, wanted.x) < 1e-12);
+  optimizer.train();
+  CHECK(farthest(p, wanted.y) < 1e-12);
 }
 
 TEST_CASE("a rate that falls counts by the largest so far") {
