@@ -16,6 +16,8 @@
 #include "trainer_program.h"
 
 #include <algorithm>
+#include <barrier>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -97,6 +99,23 @@ TEST_CASE("units of fsdp come by arguments or by options, and train what ddp tra
   std::size_t unused = 0;
   testing::check_has(testing::error_of([&] { trained("GptBlock", {}, "fsdp", unused); }),
                      "the model has no module of the class GptBlock, but of:");
+}
+
+TEST_CASE("classes of units that are wrong on one rank are an Error on all") {
+  std::vector<std::string> told(2);
+  std::barrier all(2);  // none leaves before both have failed, so none hears it by that
+  comm::run_ranks(2, {.deadline = std::chrono::seconds(10)}, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    auto arguments = quiet();
+    arguments.strategy = "fsdp";
+    arguments.fsdp_transformer_layer_cls_to_wrap = job.rank() == 1 ? "Linear,,ReLU" : "Linear";
+    told[static_cast<std::size_t>(job.rank())] = testing::error_of([&] {
+      launch::Trainer(job, two_layers(), arguments,
+                      {.train_dataset = std::make_shared<Numbered>(8)});
+    });
+    all.arrive_and_wait();
+  });
+  for (const std::string& words : told) testing::check_has(words, "got 'Linear,,ReLU'");
 }
 
 TEST_CASE("optimizers by their names") {

@@ -196,10 +196,6 @@ std::vector<std::string> TrainingArguments::fsdp_classes() const {
   std::istringstream in(fsdp_transformer_layer_cls_to_wrap);
   for (std::string name; std::getline(in, name, ',');) {
     std::erase(name, ' ');
-    PEAL_CHECK(!name.empty(),
-               "[trainer] fsdp_transformer_layer_cls_to_wrap: expected names of classes with "
-               "commas between, got '",
-               fsdp_transformer_layer_cls_to_wrap, "'");
     all.push_back(std::move(name));
   }
   return all;
@@ -219,7 +215,12 @@ void TrainingArguments::check() const {
              "[trainer] max_steps: expected 1 or more updates, or -1, got ", max_steps);
   PEAL_CHECK(!output_dir.empty() || save_strategy == "no",
              "[trainer] output_dir: checkpoints need a folder; name one, or save_strategy no");
-  static_cast<void>(fsdp_classes());
+  for (const std::string& name : fsdp_classes()) {
+    PEAL_CHECK(!name.empty(),
+               "[trainer] fsdp_transformer_layer_cls_to_wrap: expected names of classes with "
+               "commas between, got '",
+               fsdp_transformer_layer_cls_to_wrap, "'");
+  }
   PEAL_CHECK(
       strategy == "fsdp" || (fsdp_transformer_layer_cls_to_wrap.empty() && !fsdp_offload_params),
       "[trainer] ",

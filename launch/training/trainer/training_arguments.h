@@ -48,7 +48,7 @@ struct TrainingArguments {
   // "eval_loss", or what else the best checkpoint is found by; empty where none is looked for.
   std::string best_metric() const;
   bool best_is_greatest() const;
-  // Those of fsdp_transformer_layer_cls_to_wrap, one by one. Error for one without a name.
+  // Those of fsdp_transformer_layer_cls_to_wrap, one by one; check() says where one is empty.
   std::vector<std::string> fsdp_classes() const;
 };
 
