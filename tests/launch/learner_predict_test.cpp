@@ -118,6 +118,13 @@ TEST_CASE("what is said of a sample and of its variants becomes one, on any numb
         check_equal(found.decoded, argmax(found.predictions, 1));
         CHECK(found.targets.shape() == Shape{7});
       }
+      // Of whole loaders, which ranks share, also where they were asked for before.
+      data::DataLoader whole(variants, {.batch_size = 2, .seed = 0});
+      learner.get_preds(&whole);
+      for (int again = 0; again < 2; ++again) {
+        const Tensor one = learner.tta(whole, nullptr, {.n = 1}).predictions;
+        CHECK(max(abs(one - (first * 0.75 + plain * 0.25))).item<float>() < 1e-6f);
+      }
       const auto most = learner.tta(augmented, &loader, {.n = 2, .use_max = true}).predictions;
       CHECK(max(abs(most - maximum(plain, maximum(first, second)))).item<float>() < 1e-6f);
       data::DataLoader others(std::make_shared<Points>(6), exact_share(job));

@@ -88,6 +88,7 @@ void Loop::run_validation(data::DataLoader& with) {
     model.to(there);
   }
   with_others([&] { with_events<Event::before_epoch>([&] { validate(share); }); });
+  if (&share != &with) shares_.go_on(with, share);
 }
 
 // The first epoch may have been cancelled before its batches came; the next one is whole.

@@ -106,4 +106,12 @@ data::DataLoader& Shares::to_validate(const Job& job, data::DataLoader& loader) 
   return share;
 }
 
+void Shares::go_on(data::DataLoader& whole, const data::DataLoader& share) {
+  const auto made =
+      std::ranges::find_if(made_, [&](const Made& each) { return each.share.get() == &share; });
+  if (made == made_.end()) return;
+  whole.set_epoch(share.epoch());
+  made->epoch = whole.epoch();
+}
+
 }  // namespace peal::launch

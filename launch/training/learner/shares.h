@@ -32,6 +32,9 @@ class Shares {
   // To validate with, each sample once. Collective. Errors, on all ranks: a share of another
   // rank's, or one in which samples come again.
   data::DataLoader& to_validate(const Job& job, data::DataLoader& loader);
+  // After its share's epoch a whole loader stands where it would stand after its own, so that
+  // set_epoch() of it is heard.
+  void go_on(data::DataLoader& whole, const data::DataLoader& share);
 
  private:
   data::DataLoader& of(const Job& job, data::DataLoader& loader, data::Way way, bool exact);
