@@ -4,7 +4,6 @@
 #include <peal/data/images/save_image.h>
 
 #include <algorithm>
-#include <limits>
 #include <span>
 #include <vector>
 
