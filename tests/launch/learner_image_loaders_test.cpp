@@ -45,6 +45,41 @@ void write_classes(const fs::path& folder, int count) {
 
 }  // namespace
 
+TEST_CASE("variants are the validation's images, transformed as those of the training") {
+  const testing::Folder folder;
+  data::Image image(8, 8);  // no crop of it is another, and no flip
+  for (std::size_t i = 0; i < image.pixels.size(); ++i)
+    image.pixels[i] = static_cast<std::uint8_t>(i);
+  for (const char* const set : {"train", "valid"}) {
+    for (const char* const name : {"cat/1.png", "cat/2.png", "dog/1.png", "dog/2.png"})
+      write(folder.path / set / name, testing::png_of(image));
+  }
+  launch::Job job;
+  const auto values = [](data::DataLoader& loader, std::int64_t epoch) {
+    std::vector<float> all;
+    loader.set_epoch(epoch);
+    for (const data::Batch& batch : loader) {
+      const auto some = batch.x.to_vector<float>();
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  };
+  auto parted = options;
+  parted.valid_pct = 0.5;
+  for (const bool by_chance : {false, true}) {
+    CAPTURE(by_chance);
+    auto dls = ImageDataLoaders::from_folder(job, by_chance ? folder.path / "train" : folder.path,
+                                             by_chance ? parted : options);
+    const auto variants = dls.tta_dl();
+    const auto first = values(*variants, 0);
+    CHECK(first.size() == values(dls.valid(), 0).size());
+    CHECK(first != values(dls.valid(), 0));
+    CHECK(first != values(*variants, 1));
+    CHECK(first == values(*variants, 0));
+    CHECK(values(dls.valid(), 0) == values(dls.valid(), 1));
+  }
+}
+
 TEST_CASE("images' loaders: by folders, or by what their names say, alike on all ranks") {
   const testing::Folder folder;
   write_classes(folder.path / "train", 6);
