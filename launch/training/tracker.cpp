@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace peal::launch {
 namespace {
@@ -72,12 +73,16 @@ std::shared_ptr<Tracker> tracker_of(const LogWith& chosen) {
 }  // namespace
 
 Trackers::Trackers(const std::vector<LogWith>& all) {
+  std::set<std::string> words;  // two of one would write a file's lines twice
+  const auto add = [&](const LogWith& each) {
+    if (each.own || words.insert(each.name).second) all_.push_back(tracker_of(each));
+  };
   for (const LogWith& each : all) {
     if (each.own || each.name != "all") {
-      all_.push_back(tracker_of(each));
-      continue;
+      add(each);
+    } else {
+      for (const char* const word : {"csv", "jsonl"}) add(word);
     }
-    for (const char* const word : {"csv", "jsonl"}) all_.push_back(tracker_of(word));
   }
 }
 

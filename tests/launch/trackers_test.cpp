@@ -71,7 +71,7 @@ TEST_CASE(
   const auto run = [&](bool goes_on, double loss) {
     on_ranks(1, [&](launch::Job& job) {
       launch::Accelerator accelerator(
-          job, {.project_dir = folder.path.string(), .log_with = {"all"}});  // which is both
+          job, {.project_dir = folder.path.string(), .log_with = {"jsonl", "all"}});  // both, once
       accelerator.init_trackers("m", {}, goes_on);
       accelerator.log({{"loss", loss}}, 1);
       return 0;
