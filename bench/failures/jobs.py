@@ -28,7 +28,8 @@ def launcher(name, build, ranks):
 
 
 def names_in_shared_memory():
-    return set(os.listdir(SHARED)) if SHARED.is_dir() else set()
+    """Of files: folders are neither peal's nor MPI's."""
+    return {entry.name for entry in os.scandir(SHARED) if not entry.is_dir()} if SHARED.is_dir() else set()
 
 
 def is_mapped(name):

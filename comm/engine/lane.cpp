@@ -140,6 +140,7 @@ void Lane::submit(const OperationRef& operation, Ended& ended) {
   counters_.note_call(kind, bytes);
   try {
     check_apart(*operation);
+    operation->buffers.begin(clashing(*operation, true) != nullptr);
     if (operation->execution.enters()) entrance_->join(*operation);
     operation->execution.take_place();
   } catch (const std::exception& error) {
@@ -154,14 +155,13 @@ void Lane::submit(const OperationRef& operation, Ended& ended) {
   }
 }
 
-// In a device's queue one comes after the other.
-const Operation* Lane::clashing(const Operation& with) const {
+const Operation* Lane::clashing(const Operation& with, bool in_order) const {
   constexpr std::size_t most = 256;  // of many messages the last
   const auto end = queue_.rbegin() + static_cast<std::ptrdiff_t>(std::min(most, queue_.size()));
   const auto clashes = [&](const OperationRef& each) {
-    const bool in_order = each->lane == with.lane && each->execution.stream_ordered() &&
-                          with.execution.stream_ordered();
-    return each.get() != &with && !in_order && !each->execution.handed_over() &&
+    const bool one_queue = each->lane == with.lane && each->execution.stream_ordered() &&
+                           with.execution.stream_ordered();
+    return each.get() != &with && one_queue == in_order && !each->execution.handed_over() &&
            each->buffers.clash(with.buffers);
   };
   const auto found = std::find_if(queue_.rbegin(), end, clashes);

@@ -166,7 +166,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void release() { released_ = true; }
   bool released() const { return released_; }
   // An operation of this one's whose buffers clash with those of another, which begins; null: none.
-  const Operation* clashing(const Operation& with) const;
+  // Of those that have no order with it, or `in_order`, of those before it in a device's queue.
+  const Operation* clashing(const Operation& with, bool in_order = false) const;
   // The first collective of the calls that is in flight; null: none.
   OperationRef in_turn() const;
   // Puts it, as far as it goes, into the graph that is captured; true once it is whole there.

@@ -29,7 +29,13 @@ PendingBuffers::PendingBuffers(const Call& call, int rank) {
 void PendingBuffers::add(const View& view, bool writes) {
   if (view.count == 0 || !view.storage || !view.storage->has_bytes()) return;
   const std::byte* const begin = view.data();
-  uses_.push_back({&view, begin, begin + view.bytes(), writes, view.storage->version()});
+  uses_.push_back({&view, begin, begin + view.bytes(), writes});
+}
+
+void PendingBuffers::begin(bool in_order) {
+  for (Use& use : uses_) {
+    if (!in_order) use.version = use.view->storage->version();
+  }
 }
 
 bool PendingBuffers::clash(const PendingBuffers& other) const {
@@ -45,7 +51,9 @@ std::string PendingBuffers::written() const {
   for (const Use& use : uses_) {
     const View& view = *use.view;
     const bool whole = view.at == 0 && view.bytes() == view.storage->bytes();
-    if (whole && view.storage->version() != use.version) return concat(view.count, " ", view.dtype);
+    if (whole && use.version && view.storage->version() != *use.version) {
+      return concat(view.count, " ", view.dtype);
+    }
   }
   return {};
 }

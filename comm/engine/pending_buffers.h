@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,12 @@ namespace peal::comm {
 
 class PendingBuffers {
  public:
-  // As the call begins, on this rank of its group. REQUIRES: the call outlives it.
+  // Of this rank of its group. REQUIRES: the call outlives it.
   PendingBuffers(const Call& call, int rank);
 
+  // The operation is in flight from now on. `in_order`: behind another one that has this memory as
+  // well, on the same queue of a device; what that one writes is counted later, and no mistake.
+  void begin(bool in_order);
   // One of the two writes what the other uses.
   bool clash(const PendingBuffers& other) const;
   // What of it was written in place since: "256 f32"; empty: nothing that shows.
@@ -35,7 +39,7 @@ class PendingBuffers {
     const View* view;
     const std::byte *begin, *end;
     bool writes;
-    std::uint64_t version;  // of the storage, when the call began
+    std::optional<std::uint64_t> version = {};  // of the storage, when the operation began
   };
   void add(const View& view, bool writes);
 

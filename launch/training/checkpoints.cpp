@@ -167,13 +167,15 @@ void Checkpoints::check_settings(const std::string& path, const Metadata& saved)
 
 Position Checkpoints::resume(const std::string& path, Metadata* all) const {
   std::optional<nn::CheckpointFile> file;
-  const std::string wrong =
-      comm::failure_while(job_.group(), "reads a checkpoint", [&] { file.emplace(path); });
+  const std::string wrong = comm::failure_while(job_.group(), "reads a checkpoint", [&] {
+    file.emplace(path);
+    // Before a part finds that it is another run's, in its own words.
+    check_settings(path, file->metadata());
+  });
   comm::agree_unless(job_.group(), concat("[launch] the checkpoint ", path),
                      file ? file->checksum() : "", wrong,
                      "these are two files; let all ranks see one folder, or copy one file to all");
   const Metadata& metadata = file->metadata();
-  check_settings(path, metadata);  // before a part finds that it is another run's, in its own words
   Places places;
   Kept loader;
   std::vector<nn::Part> more{{"random", places}};

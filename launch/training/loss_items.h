@@ -22,8 +22,6 @@ struct TargetCounts {
   std::int64_t ignore_index = -100;
   Tensor weight{};  // [classes]; undefined: one each
 
-  // Nothing is left out but by a target that is no class, and all count alike.
-  bool are_plain() const { return ignore_index == -100 && !weight.defined(); }
   // Of targets y of any shape: those that are not left out, or the sum of their weights.
   double of(const Tensor& y) const;
 };

@@ -182,6 +182,31 @@ TEST_CASE("a rank whose batch has no target that counts adds nothing to the step
   CHECK(farthest(found[0], found[1]) < 1e-5);
 }
 
+TEST_CASE("targets of -100 count for nothing on any rank, by a loss without settings, too") {
+  const auto learnt = [](int world) {
+    std::vector<float> weights;
+    comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      std::vector<std::int64_t> classes(samples, -100);
+      for (std::size_t i = 0; i < classes.size(); i += i % 8 == 0 ? 1 : 3) classes[i] = 1;
+      const auto set = std::make_shared<data::TensorDataset>(
+          reshape(cast(arange(2 * samples), DType::f32), {samples, 2}),
+          Tensor::from(classes, {samples}));
+      data::DataLoader training(set, {.batch_size = step / world});
+      launch::Learner learner(job, {&training}, small_net(),
+                              {.loss = nn::CrossEntropyLoss{},
+                               .optimizer = launch::optimizer_of<nn::SGD>(nn::SGDOptions{})});
+      learner.fit(1, 0.001);
+      if (job.is_main()) weights = weights_of(learner.model);
+    });
+    return weights;
+  };
+  const auto one = learnt(1), two = learnt(2), before = weights_of(small_net());
+  REQUIRE(one.size() == two.size());
+  for (std::size_t i = 0; i < one.size(); ++i) CHECK(two[i] == doctest::Approx(one[i]));
+  CHECK(one != before);
+}
+
 TEST_CASE("a mixed batch's loss is the mean over its samples, whatever their weights") {
   const Loss loss = nn::CrossEntropyLoss{.weight = Tensor::from(shares, {3}, Device{})};
   struct Weights : launch::Callback {

@@ -16,12 +16,10 @@ bool begins_with_path(const std::string& name, const std::string& path) {
   return path.empty() || name == path || name.starts_with(path + ".");
 }
 
-// By the targets that its loss counts; of a batch that is mixed, and of one class a sample, where
-// nothing is weighed or left out, by samples, for which no device has to be waited for.
+// By the targets that its loss counts; of a batch that is mixed by samples.
 double items_of_loss(const Loop& loop, const data::Batch& batch) {
   const auto counts = counts_of(loop.loss_function);
-  const bool by_targets = counts && batch.y.defined() && batch.y.dtype() == DType::i64 &&
-                          !(counts->are_plain() && batch.y.dim() <= 1);
+  const bool by_targets = counts && batch.y.defined() && batch.y.dtype() == DType::i64;
   const auto mixes = [](const auto& each) {
     return dynamic_cast<const MixHandler*>(each.get()) != nullptr;
   };

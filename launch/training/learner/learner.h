@@ -51,8 +51,8 @@ OptimizerFactory optimizer_of(Options options) {
 }
 
 struct LearnerOptions {
-  // By those of peal's that leave out or weigh targets a batch counts by what they count, but for
-  // targets of -100 in y [B], which count as samples where nothing else is left out or weighed.
+  // By those of peal's that leave out or weigh targets a batch counts by what they count, for which
+  // a device is waited for.
   Loop::LossFunction loss = nullptr;
   Loop::ForwardFunction forward = nullptr;  // null: model(batch.x)
   // Null: fastai's Adam (beta2 0.99, eps 1e-5, decoupled weight decay of 0.01).
