@@ -107,7 +107,7 @@ std::optional<Row> Board::read(int rank) const { return slot(rank).row.read(); }
 
 WorkName Board::begin_work(int rank, std::string_view what) {
   WorkName name;
-  std::memcpy(name.text, what.data(), std::min(what.size(), sizeof name.text - 1));
+  what.copy(name.text, sizeof name.text - 1);
   const std::lock_guard lock(publishing_);
   Words& here = slot(rank);
   const WorkName before = here.work.read().value_or(WorkName{});
