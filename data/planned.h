@@ -31,11 +31,6 @@ class Planned {
   std::int64_t size() const { return size_; }
   // REQUIRES: 0 <= k < size().
   T operator[](std::int64_t k) const { return at_(k); }
-  // REQUIRES: 0 <= count <= size().
-  Planned without_first(std::int64_t count) const {
-    if (count == 0) return *this;
-    return {size_ - count, [at = at_, count](std::int64_t k) { return at(k + count); }};
-  }
   std::vector<T> to_vector() const {
     std::vector<T> all;
     all.reserve(static_cast<std::size_t>(size_));
