@@ -6,6 +6,7 @@
 #include <peal/comm/group/in_stream.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/announce.h>
+#include <peal/nn/parallel/even_share.h>
 #include <peal/nn/parallel/functional_collectives.h>
 
 #include <cstdint>
@@ -32,21 +33,6 @@ class TapeCall {
   std::uint64_t tag_ = 0;
 };
 
-int tape_dim(const Tensor& x, int dim, std::string_view name) {
-  const int found = dim < 0 ? dim + x.dim() : dim;
-  PEAL_CHECK(found >= 0 && found < x.dim(), who_calls(name), ": expected a dimension ", dim,
-             ", got shape ", x.shape());
-  return found;
-}
-
-std::int64_t tape_share(const Tensor& x, int dim, const comm::ProcessGroup& group,
-                        std::string_view name) {
-  PEAL_CHECK(x.size(dim) % group.world() == 0, who_calls(name), ": dimension ", dim, " of shape ",
-             x.shape(), " has ", x.size(dim), " places, which do not divide among ", group.world(),
-             " ranks");
-  return x.size(dim) / group.world();
-}
-
 Tensor empty_like_it(const Tensor& x, const Shape& shape) {
   return Tensor::empty(shape, x.dtype(), x.device());
 }
@@ -72,7 +58,7 @@ Tensor all_reduce(const Tensor& x, const comm::ProcessGroup& group, comm::Reduce
 
 Tensor all_gather(const Tensor& x, const comm::ProcessGroup& group, int dim,
                   std::string_view name) {
-  const int at = tape_dim(x, dim, name);
+  const int at = dim_from_front(x, dim, who_calls(name));
   if (group.world() == 1) return x;
   const Tensor mine = x.detach();
   const Tensor all = empty_like_it(x, {group.world() * mine.numel()});
@@ -95,8 +81,8 @@ Tensor all_gather(const Tensor& x, const comm::ProcessGroup& group, int dim,
 
 Tensor reduce_scatter(const Tensor& x, const comm::ProcessGroup& group, int dim,
                       std::string_view name) {
-  const int at = tape_dim(x, dim, name);
-  const std::int64_t part = tape_share(x, at, group, name);
+  const int at = dim_from_front(x, dim, who_calls(name));
+  const std::int64_t part = even_share(x, at, group, who_calls(name));
   if (group.world() == 1) return x;
   // By rank: what is of one rank lies together.
   const Tensor by_rank = at == 0 ? x.detach() : cat(Tensors(split(x.detach(), part, at)), 0);
@@ -115,8 +101,8 @@ Tensor reduce_scatter(const Tensor& x, const comm::ProcessGroup& group, int dim,
 }
 
 Tensor all_to_all(const Tensor& x, const comm::ProcessGroup& group, std::string_view name) {
-  tape_dim(x, 0, name);
-  tape_share(x, 0, group, name);
+  dim_from_front(x, 0, who_calls(name));
+  even_share(x, 0, group, who_calls(name));
   if (group.world() == 1) return x;
   const Tensor y = empty_like_it(x, x.shape());
   {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/core/error.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/tape.h>
+#include <peal/nn/parallel/even_share.h>
 #include <peal/nn/parallel/functional_collectives.h>
 #include <peal/nn/parallel/tensor/regions.h>
 
@@ -16,23 +16,8 @@ std::string_view region_name(std::string_view name) {
   return name.empty() ? "tensor parallel" : name;
 }
 
-int from_front(const Tensor& x, int dim, std::string_view name) {
-  const int found = dim < 0 ? dim + x.dim() : dim;
-  PEAL_CHECK(found >= 0 && found < x.dim(), region_name(name), ": expected a dimension ", dim,
-             ", got shape ", x.shape());
-  return found;
-}
-
-std::int64_t share_of(const Tensor& x, int dim, const comm::ProcessGroup& group,
-                      std::string_view name) {
-  PEAL_CHECK(x.size(dim) % group.world() == 0, region_name(name), ": dimension ", dim, " of shape ",
-             x.shape(), " has ", x.size(dim), " places, which do not divide among ", group.world(),
-             " ranks");
-  return x.size(dim) / group.world();
-}
-
 Tensor own_part(const Tensor& x, const comm::ProcessGroup& group, int dim, std::string_view name) {
-  const std::int64_t share = share_of(x, dim, group, name);
+  const std::int64_t share = even_share(x, dim, group, region_name(name));
   return narrow(x.detach(), dim, share * group.rank(), share);
 }
 
@@ -66,7 +51,7 @@ Tensor reduce_from_tensor_parallel_region(const Tensor& x, const comm::ProcessGr
 Tensor scatter_to_tensor_parallel_region(const Tensor& x, const comm::ProcessGroup& group, int dim,
                                          std::string_view name) {
   if (group.world() == 1) return x;
-  const int at = from_front(x, dim, name);
+  const int at = dim_from_front(x, dim, region_name(name));
   return record("scatter_to_tensor_parallel_region", own_part(x, group, at, name), {x},
                 [group, at, name = std::string(name)](const Tensor& g) {
                   return gather_from_tensor_parallel_region(g, group, at, name);
@@ -76,7 +61,7 @@ Tensor scatter_to_tensor_parallel_region(const Tensor& x, const comm::ProcessGro
 Tensor gather_from_tensor_parallel_region(const Tensor& x, const comm::ProcessGroup& group, int dim,
                                           std::string_view name) {
   if (group.world() == 1) return x;
-  const int at = from_front(x, dim, name);
+  const int at = dim_from_front(x, dim, region_name(name));
   return record("gather_from_tensor_parallel_region", all_gathered(x, group, at, name), {x},
                 [group, at, name = std::string(name)](const Tensor& g) {
                   return scatter_to_tensor_parallel_region(g, group, at, name);
