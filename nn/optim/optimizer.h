@@ -82,6 +82,10 @@ class Optimizer {
   // gives the loss; then there is a step. Returns that loss. An optimizer that asks for the loss at
   // several places (LBFGS) runs it several times.
   virtual Tensor step(const std::function<Tensor()>& closure);
+  // The parameters become those to train, or to be judged and saved; for most optimizers they are
+  // the same ones (AdamWScheduleFree has others, and a setting "train_mode" that says which).
+  virtual void train() {}
+  virtual void eval() {}
   // Marks all gradients undefined. Memory of their own goes back; places in others' (DDP's buckets,
   // a captured graph) stay.
   void zero_grad();

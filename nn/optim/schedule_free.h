@@ -46,8 +46,8 @@ class AdamWScheduleFree : public OperationOptimizer<AdamWScheduleFree, AdamWSche
 
   // The parameters become y, to train, or x, to be judged. Nothing where they are, as they are x at
   // first. Which they are is saved with the state.
-  void train() { go(true); }
-  void eval() { go(false); }
+  void train() override { go(true); }
+  void eval() override { go(false); }
   // Errors: the parameters are x; one is of another type.
   void step() override;
   using OperationOptimizer::step;

@@ -127,8 +127,7 @@ class Loop {
   std::vector<Value> values;  // of the last epoch, the same on all ranks
 
  protected:
-  // The parameters become those to train, or to be judged and saved, where the optimizer has others
-  // for each (nn::AdamWScheduleFree).
+  // Of the optimizer, where there is one: its parameters are those to train, or to be judged.
   void go_to_training(bool trains);
 
  private:

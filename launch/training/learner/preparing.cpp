@@ -3,7 +3,6 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/log.h>
 #include <peal/launch/training/learner/loop.h>
-#include <peal/nn/optim/schedule_free.h>
 
 #include <map>
 #include <string>
@@ -59,12 +58,11 @@ std::shared_ptr<void> Loop::whole_model() {
 }
 
 void Loop::go_to_training(bool trains) {
-  auto* const changing = dynamic_cast<nn::AdamWScheduleFree*>(optimizer.get());
-  if (changing == nullptr) return;
+  if (!optimizer) return;
   if (trains) {
-    changing->train();
+    optimizer->train();
   } else {
-    changing->eval();
+    optimizer->eval();
   }
 }
 

@@ -2,7 +2,6 @@
 #include <peal/autograd/core/error.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/schedule/mix.h>
-#include <peal/nn/optim/schedule_free.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/planning.h>
 #include <peal/nn/parallel/sharded/zero_redundancy_optimizer.h>
@@ -81,8 +80,8 @@ void OptimizerShards::place(Optimizer& optimizer) {
   }
   Placement placed = place_greedily(counts, group_.world(), placement_);
   const std::string wrong = why_not([&] {
-    PEAL_CHECK(dynamic_cast<const AdamWScheduleFree*>(&optimizer) == nullptr,
-               "AdamWScheduleFree goes to what a model is judged with by state that each "
+    PEAL_CHECK(!optimizer.has_setting("train_mode"), optimizer.name(),
+               " goes to what a model is judged with by state that each "
                "parameter's owner alone has; take DistributedDataParallel or "
                "FullyShardedDataParallel");
     if (group_.world() == 1) return;
