@@ -91,6 +91,15 @@ void GroupBody::fail_inherited() const {
               "collectives in the parent, or start the child as a program of its own"));
 }
 
+void GroupBody::tell_end_of(Transport& transport, const Error& error) {
+  if (transport.queue() == nullptr) return;
+  try {
+    transport.queue()->check();
+  } catch (const Error&) {
+    engine->poison(*lane, concat("[comm] ", lane->who(), ": ", error.what()));
+  }
+}
+
 void GroupBody::drop_graphs() {
   for (const auto& each : captured_) {
     if (const auto graph = each.lock()) graph->drop();

@@ -63,6 +63,9 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   // True where no graph is captured, or the transport takes part in its replays.
   bool captures(Transport& transport) const;
   [[noreturn]] void refuse_capture(const std::string& call, Transport& transport) const;
+  // After an error of this rank's: where the transport of the device has ended with it, which the
+  // others do not see, the group has failed, and all are told.
+  void tell_end_of(Transport& transport, const Error& error);
   // Graphs that hold operations of the group are of no more use.
   void drop_graphs();
   // In a child that fork() made: connections, board and MPI are the parent's.

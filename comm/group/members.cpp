@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -21,14 +22,26 @@ std::uint64_t subgroup_id(std::uint64_t group, std::uint64_t number,
 
 namespace {
 
+// Of the device's transport; null where there is none, or on a rank that is not listed.
+std::unique_ptr<Transport> device_subset(GroupBody& group, const std::vector<int>& ranks,
+                                         std::uint64_t id) {
+  Transport* const attached = group.lane->device_transport();
+  if (attached == nullptr) return nullptr;
+  try {
+    return attached->subset(ranks, id);
+  } catch (const Error& error) {
+    group.tell_end_of(*attached, error);
+    throw;
+  }
+}
+
 // The part that `group` has in one of these ranks.
 ProcessGroup make_subgroup(GroupBody& group, const std::vector<int>& ranks, std::uint64_t number,
                            std::optional<std::chrono::milliseconds> deadline = {}) {
-  Transport* const attached = group.lane->device_transport();
   const std::uint64_t id = subgroup_id(group.lane->id(), number, ranks);
   auto transport = group.lane->transport().subset(ranks, id);
   if (!transport) {
-    if (attached != nullptr) static_cast<void>(attached->subset(ranks, id));
+    static_cast<void>(device_subset(group, ranks, id));
     return {};
   }
   std::vector<int> members;
@@ -42,7 +55,7 @@ ProcessGroup make_subgroup(GroupBody& group, const std::vector<int>& ranks, std:
   options.deadline = deadline.value_or(options.deadline);
   ProcessGroup part = make_group(std::move(transport), std::move(control), group.engine, options,
                                  std::move(nodes), members, id, group.found);
-  if (attached != nullptr) part.attach(attached->subset(ranks, id));
+  if (auto on_device = device_subset(group, ranks, id)) part.attach(std::move(on_device));
   return part;
 }
 

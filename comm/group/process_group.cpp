@@ -216,7 +216,13 @@ Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, Device device) co
              ": ranks agree on memory for collectives, which no replay can repeat; call it before "
              "the graph is captured");
   const auto every = [&](const std::string& mine) { return all_gather_object(mine); };
-  StorageRef known = knows ? transport.memory()->allocate(bytes, every) : nullptr;
+  StorageRef known;
+  try {
+    if (knows) known = transport.memory()->allocate(bytes, every);
+  } catch (const Error& error) {
+    body().tell_end_of(transport, error);
+    throw;
+  }
   Window* const window = body().lane->window();
   if (device.type == DeviceType::cpu && window != nullptr) {
     GroupRendezvous ranks(*this);

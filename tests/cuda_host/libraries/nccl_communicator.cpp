@@ -182,6 +182,10 @@ void nccl_hold_init(unsigned devices) {
   const auto guard = lock();
   counts.held = devices;
 }
+void nccl_refuse_split(unsigned devices) {
+  const auto guard = lock();
+  counts.unsplit = devices;
+}
 void nccl_refuse_registration(unsigned devices) {
   const auto guard = lock();
   counts.refused = devices;
@@ -283,6 +287,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* par
   {
     const auto guard = lock();
     if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is gone");
+    if ((counts.unsplit >> comm->device & 1u) != 0)
+      return wrong(comm, ncclSystemError, "it has no room for a part");
     for (const auto& one : comm->parts) {
       if (!one->work->done) return wrong(comm, ncclInvalidUsage, "operations are outstanding");
     }

@@ -14,9 +14,10 @@ std::string nccl_hang();
 // equal (NCCL_HOSTID).
 void nccl_refuse_shared_devices(bool refuse);
 // Devices, as bits, whose ranks: come to ncclCommInitRankConfig, or ncclCommFinalize, and no
-// further; have no memory to register; have windows (the others get none, and a success, as where
-// NVLink does not join them).
+// further; fail in ncclCommSplit by themselves; have no memory to register; have windows (the
+// others get none, and a success, as where NVLink does not join them).
 void nccl_hold_init(unsigned devices);
+void nccl_refuse_split(unsigned devices);
 void nccl_refuse_registration(unsigned devices);
 void nccl_windows(unsigned devices);
 // What the library of the device's ranks says that it is; 0: the header's.

@@ -96,7 +96,7 @@ struct Counts {
   int on_registered = 0;                   // collectives whose buffers are all known
   std::map<const void*, int> allocated{};  // by ncclMemAlloc: how many communicators know it
   // What tests ask for: devices, as bits, and versions by device.
-  unsigned held = 0, refused = 0, with_windows = 0;
+  unsigned held = 0, unsplit = 0, refused = 0, with_windows = 0;
   std::map<int, int> versions{};
   std::pair<int, int> config{};
   int windows = 0;

@@ -218,25 +218,47 @@ TEST_CASE("a window is forgotten by all ranks together, once none of them has it
 TEST_CASE("a window that a rank never makes is an error of who waits, and ends the communicator") {
   cuda_host::nccl_windows(0b11);
   const auto finally = afterwards([] { cuda_host::nccl_windows(0); });
-  std::string told, after;
+  std::string told;
+  std::vector<std::string> after(2);
   std::atomic<bool> over{false};
   static_cast<void>(error_of([&] {
     run_ranks(2, soon, [&](const ProcessGroup& group) {
       const OnDevice here(group.rank());
       use_nccl(group, here.device);
-      if (group.rank() == 1) {  // has the memory, and makes no window
+      if (group.rank() == 0) {
+        told = error_of([&] { group.allocate({100}, DType::f32, here.device); });
+        over = true;
+      } else {  // has the memory, and makes no window
         static_cast<void>(group.all_gather_object("yes"));
-        return peal::testing::wait_until([&] { return over || group.poisoned(); });
+        peal::testing::wait_until([&] { return over || group.poisoned(); });
       }
-      told = error_of([&] { group.allocate({100}, DType::f32, here.device); });
-      after = error_of([&] { group.all_reduce(Tensor::zeros({10})).synchronize(); });
-      over = true;
+      after[static_cast<std::size_t>(group.rank())] =
+          error_of([&] { group.all_reduce(Tensor::zeros({10})).synchronize(); });
     });
   }));
   CAPTURE(told);
-  CAPTURE(after);
   CHECK(contains(told, "ncclCommWindowRegister on cuda:0 has not ended"));
-  CHECK(contains(after, "was aborted after a failure"));
+  for (const std::string& error : after) CHECK(contains(error, concat("rank 0: ", told)));
+}
+
+TEST_CASE("a split that fails on one rank is told to all, who would wait for it") {
+  cuda_host::nccl_refuse_split(0b10);
+  const auto finally = afterwards([] { cuda_host::nccl_refuse_split(0); });
+  std::vector<std::string> told(2);
+  std::atomic<bool> over{false};
+  static_cast<void>(error_of([&] {
+    run_ranks(2, soon, [&](const ProcessGroup& group) {
+      const OnDevice here(group.rank());
+      use_nccl(group, here.device);
+      told[static_cast<std::size_t>(group.rank())] =
+          error_of([&] { static_cast<void>(group.split(0)); });
+      if (group.rank() == 0) over = true;
+      peal::testing::wait_until([&] { return over || group.poisoned(); });
+    });
+  }));
+  CAPTURE(told[0]);
+  CHECK(contains(told[1], "ncclCommSplit on cuda:1: unhandled system error"));
+  CHECK(contains(told[0], concat("rank 1: ", told[1])));
 }
 
 TEST_CASE("a split that a rank never makes is given up, and ends the communicator") {
