@@ -4,6 +4,7 @@
 // two ranks, and say so when all was well.
 #include <peal/comm/start/cuda_ipc.h>
 #include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
+#include <peal/launch/devices.h>
 
 #include <doctest/doctest.h>
 #include "mpi_main.h"
@@ -25,7 +26,8 @@ namespace {
 void told(std::int64_t count, const char* words,
           const std::function<void(const ProcessGroup&)>& f) {
   const ProcessGroup& group = peal::testing::job().group();
-  const Device device{DeviceType::cuda, group.rank() % device_count(DeviceType::cuda)};
+  const Device device =
+      launch::choose_device("cuda", peal::testing::job().where(), device_count(DeviceType::cuda));
   use_cuda_ipc(group, device, {.one_shot = 64});
   std::string said = "nothing";
   try {

@@ -6,6 +6,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/cuda_ipc.h>
 #include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
+#include <peal/launch/devices.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/nn.h>
 #include <peal/nn/parallel/ddp.h>
@@ -30,7 +31,10 @@ namespace {
 
 const ProcessGroup& world() { return peal::testing::job().group(); }
 
-Device own_device() { return {DeviceType::cuda, world().rank() % device_count(DeviceType::cuda)}; }
+Device own_device() {
+  return launch::choose_device("cuda", peal::testing::job().where(),
+                               device_count(DeviceType::cuda));
+}
 
 ProcessGroup over_ipc(const CudaIpcOptions& options) {
   auto group = world().split(0);

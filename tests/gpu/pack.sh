@@ -31,7 +31,7 @@ ln -s orterun "$work/system/usr/bin/mpirun"
 (cd / && cp -rL --parents usr/share/openmpi etc/openmpi "${libraries#/}/openmpi/lib/openmpi3" "$work/system")
 pmix=${libraries#/}/pmix2
 (cd / && cp -rL --parents "$pmix/lib" "$pmix/share" "$work/system" 2>/dev/null) || true
-find "$work/system" -name '*.a' -o -name '*.la' | xargs --no-run-if-empty rm
+find "$work/system" \( -name '*.a' -o -name '*.la' \) -delete
 
 # Files that ldd finds for $@, but those of the C library and of CUDA.
 closure() {

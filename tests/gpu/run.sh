@@ -46,15 +46,7 @@ stage() {
 site=$("$python" -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null || true)
 if [[ -n $packed ]]; then
   programs=$packed/programs
-  mkdir -p "$programs/lib"
-  tar xJf "$packed/programs.tar.xz" -C "$programs"
-  tar xJf "$packed/system.tar.xz" -C / --skip-old-files --keep-directory-symlink && ldconfig
-  for folder in "$site"/{cu13,cudnn,nccl}/lib /usr/local/cuda/lib64; do
-    for library in "$folder"/lib{cudart,cublas,cublasLt,cudnn,cudnn_*,nccl,nvrtc,nvrtc-builtins}.so*; do
-      [[ -e $library && ! -e $programs/lib/${library##*/} ]] && ln -s "$library" "$programs/lib/"
-    done
-  done
-  ln -sfn bin "$programs/bench"
+  tests/gpu/unpack.sh "$packed" / "$site"/{cu13,cudnn,nccl}/lib /usr/local/cuda/lib64
 else
   programs=build/cuda
 fi
