@@ -27,13 +27,17 @@ struct Copy {
 struct Thread {
   Fiber* fiber = nullptr;  // while it has one
   uint3 index{0, 0, 0};
-  bool alive = true, at_warp = false;
   WarpOp op = WarpOp::sync;
   unsigned mask = 0;
   int source = 0;
   std::uint64_t value = 0;  // given, then got
   Together together = nullptr;
   std::vector<Copy> copies;
+};
+
+// Its lanes, a bit each: that live, and of these, that wait at a warp operation.
+struct Warp {
+  unsigned living = 0, waiting = 0;
 };
 
 class Block {
@@ -45,10 +49,12 @@ class Block {
     size_ = size;
     const std::size_t count = std::size_t{size.x} * size.y * size.z;
     threads_.assign(count, Thread());
+    warps_.assign((count + 31) / 32, Warp());
     fresh_.resize(count);
     for (std::size_t i = 0; i < count; ++i) {
       const auto at = static_cast<unsigned>(i);
       threads_[i].index = {at % size.x, at / size.x % size.y, at / size.x / size.y};
+      warps_[i / 32].living |= 1u << i % 32;
       fresh_[i] = i;
     }
     shuffle_order(fresh_);
@@ -112,7 +118,7 @@ class Block {
     own.mask = mask;
     own.value = value;
     own.source = source;
-    own.at_warp = true;
+    warps_[current_ / 32].waiting |= 1u << current_ % 32;
     settle(current_ / 32, mask);
     wait();
     return own.value;
@@ -151,15 +157,18 @@ class Block {
  private:
   // The lanes of the mask go on when all that live have come with the same mask.
   void settle(std::size_t warp, unsigned mask) {
+    Warp& lanes = warps_[warp];
+    const unsigned expected = mask & lanes.living;
+    if ((expected & ~lanes.waiting) != 0) return;
     const std::size_t first = warp * 32;
     std::array<std::uint64_t, 32> given;
     given.fill(~std::uint64_t{0});  // a lane that is gone, or not in the mask: poison
     unsigned votes = 0, come = 0;
     WarpOp op = WarpOp::sync;
-    for (std::size_t i = 0; i < 32 && first + i < threads_.size(); ++i) {
+    for (std::size_t i = 0; i < 32; ++i) {
+      if ((expected >> i & 1) == 0) continue;
       const Thread& lane = threads_[first + i];
-      if ((mask >> i & 1) == 0 || !lane.alive) continue;
-      if (!lane.at_warp || lane.mask != mask) return;
+      if (lane.mask != mask) return;
       if (come != 0 && lane.op != op) fail("lanes of one warp meet in different warp operations");
       op = lane.op;
       come |= 1u << i;
@@ -167,10 +176,10 @@ class Block {
       if (lane.value != 0) votes |= 1u << i;
     }
     if (op == WarpOp::together) work_together(first, come, given);
+    lanes.waiting &= ~come;
     for (std::size_t i = 0; i < 32; ++i) {
       if ((come >> i & 1) == 0) continue;
       Thread& lane = threads_[first + i];
-      lane.at_warp = false;
       lane.value = op == WarpOp::ballot ? votes : given[static_cast<std::size_t>(lane.source) & 31];
       ready_.push_back(first + i);
     }
@@ -262,12 +271,13 @@ class Block {
   void end_thread() {
     Thread& own = threads_[current_];
     if (!own.copies.empty()) fail("a thread ends while its copies are under way");
-    own.alive = false;
+    const std::size_t warp = current_ / 32;
+    Warp& lanes = warps_[warp];
+    lanes.living &= ~(1u << current_ % 32);
     --living_;
     if (living_ > 0 && waiting_ == living_) pass_barrier();
-    const std::size_t first = current_ / 32 * 32;
-    for (std::size_t i = first; i < first + 32 && i < threads_.size(); ++i) {
-      if (threads_[i].at_warp) settle(current_ / 32, threads_[i].mask);
+    for (std::size_t i = 0; i < 32 && lanes.waiting != 0; ++i) {
+      if ((lanes.waiting >> i & 1) != 0) settle(warp, threads_[warp * 32 + i].mask);
     }
   }
 
@@ -279,7 +289,7 @@ class Block {
   std::string deadlock() const {
     std::size_t warp = 0, example = 0;
     for (std::size_t i = 0; i < threads_.size(); ++i) {
-      if (!threads_[i].at_warp) continue;
+      if ((warps_[i / 32].waiting >> i % 32 & 1) == 0) continue;
       ++warp;
       example = i;
     }
@@ -294,6 +304,7 @@ class Block {
 
   const std::function<void()>* kernel_ = nullptr;
   std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
   uint3 index_{0, 0, 0};
   dim3 grid_, size_;
   std::vector<std::size_t> fresh_, ready_, at_barrier_, spinning_;
