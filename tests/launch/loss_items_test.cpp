@@ -155,6 +155,21 @@ TEST_CASE("so do ranks of the Trainer, and batches that are accumulated") {
   }
 }
 
+TEST_CASE("the targets of a batch are counted once, whoever asks") {
+  launch::Job job;
+  data::DataLoader training(std::make_shared<Numbered>(12), {.batch_size = 4}),
+      validation(std::make_shared<Numbered>(6), {.batch_size = 3});
+  launch::Learner learner(job, {&training, &validation}, small_net(),
+                          {.loss = nn::CrossEntropyLoss{}});
+  int asked = 0;
+  learner.items = [&, by_targets = learner.items](const data::Batch& batch) {
+    ++asked;
+    return by_targets(batch);
+  };
+  learner.fit(2, 0.05);
+  CHECK(asked == 2 * (3 + 2));
+}
+
 TEST_CASE("a rank whose batch has no target that counts adds nothing to the step") {
   // Samples 0 to 3 have none; rank 0 has them.
   const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}, {8, 1}, Device{});

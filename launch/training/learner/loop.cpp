@@ -126,6 +126,7 @@ void Loop::all_batches(data::DataLoader& of, std::int64_t over) {
   for (const data::Batch& each : accelerator_->as_prepared(of)) {
     batch = options_.device.empty() ? each : each.to(accelerator_->device());
     output = loss = Tensor();
+    items_in_batch.reset();
     with_events<Event::before_batch>([&] { one_batch(); });
     ++iter;
   }
@@ -161,10 +162,16 @@ void Loop::backward() {
   const auto mine = static_cast<double>(batch.size());
   samples += mine;
   const auto turn = accelerator_->turn(*prepared_model_, sync_gradients);
-  const double counts = items ? items(batch) : mine;
+  const double counts = count_items();
   // A mean over nothing is no number, and others wait for gradients all the same.
   if (counts == 0 && !std::isfinite(loss.detach().item<double>())) loss = mul(sum(output), 0);
   accelerator_->backward(loss, counts);
+}
+
+// Once a batch: targets on a device are waited for.
+double Loop::count_items() {
+  if (!items_in_batch) items_in_batch = items ? items(batch) : static_cast<double>(batch.size());
+  return *items_in_batch;
 }
 
 bool Loop::agreed(bool mine) const {

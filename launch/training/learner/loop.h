@@ -98,6 +98,8 @@ class Loop {
   void call(Event event);
   // Rank 0's decision, on all ranks. Collective.
   bool agreed(bool mine) const;
+  // What the loss of the batch under way is the mean over, by `items`.
+  double count_items();
   // Of training, in all epochs: the share of the batches that are over.
   double pct_train() const;
 
@@ -120,9 +122,10 @@ class Loop {
   std::int64_t iter = 0, iters = 0;  // of the loader that runs, in its whole epoch
   std::int64_t train_iter = 0;       // batches learnt from in this run
   data::Batch batch;
-  Tensor output, loss;         // loss: one element, undefined without y
-  bool sync_gradients = true;  // false: the batch's gradients wait for those of the next
-  double samples = 0;          // of this rank in the step under way
+  Tensor output, loss;                   // loss: one element, undefined without y
+  std::optional<double> items_in_batch;  // once count_items() was asked for it
+  bool sync_gradients = true;            // false: the batch's gradients wait for those of the next
+  double samples = 0;                    // of this rank in the step under way
   bool trial = false;  // a search for rates, or a validation alone: nothing is stopped or saved
   std::vector<Value> values;  // of the last epoch, the same on all ranks
 

@@ -95,8 +95,7 @@ void Recorder::before_epoch(Loop&) {
 
 void Recorder::after_batch(Loop& loop) {
   if (!loop.loss.defined()) return;
-  const double samples =
-      loop.items ? loop.items(loop.batch) : static_cast<double>(loop.batch.size());
+  const double samples = loop.count_items();
   if (!loop.training) {
     loss_sum_ += samples == 0 ? 0 : loop.loss.detach().item<double>() * samples;
     loss_samples_ += samples;

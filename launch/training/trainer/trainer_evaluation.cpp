@@ -61,6 +61,7 @@ struct WhereItIs {
         batch(l.batch),
         output(l.output),
         loss(l.loss),
+        items_in_batch(l.items_in_batch),
         callbacks(l.callbacks) {}
   WhereItIs(const WhereItIs&) = delete;
   WhereItIs& operator=(const WhereItIs&) = delete;
@@ -73,6 +74,7 @@ struct WhereItIs {
     loop.batch = batch;
     loop.output = output;
     loop.loss = loss;
+    loop.items_in_batch = items_in_batch;
     loop.callbacks = callbacks;
     if (training) loop.model.train();
   }
@@ -83,6 +85,7 @@ struct WhereItIs {
   std::int64_t iter, iters;
   data::Batch batch;
   Tensor output, loss;
+  std::optional<double> items_in_batch;
   std::vector<std::shared_ptr<Callback>> callbacks;
 };
 
