@@ -18,8 +18,10 @@ class CsvTracker : public Tracker {
   std::string name() const override { return "csv"; }
   void start(const std::filesystem::path& project_dir, const std::string& run,
              const Metadata& config, bool goes_on) override {
-    CsvRows settings(project_dir / (run + ".config.csv"));
-    for (const auto& [name, value] : config) settings.write({{"name", name}, {"value", value}});
+    if (!config.empty()) {
+      CsvRows settings(project_dir / (run + ".config.csv"));
+      for (const auto& [name, value] : config) settings.write({{"name", name}, {"value", value}});
+    }
     rows_.emplace(project_dir / (run + ".csv"), goes_on);
   }
   void log(const std::vector<Value>& values, std::optional<std::int64_t> step) override {

@@ -127,20 +127,31 @@ TEST_CASE("a set without labels is predicted from, and no metric asks for them")
   }
 }
 
-TEST_CASE("logs as lines of JSON, and the model by itself") {
+TEST_CASE("logs as lines of files, and the model by itself") {
   const Folder folder;
   launch::Job job;
   auto arguments = quiet();
   arguments.output_dir = folder.path / "run";
   arguments.logging_steps = 2;
-  arguments.report_to = "json";
-  arguments.run_name = "first";
+  arguments.report_to = "all";
   nn::Linear net = small_net();
   launch::Trainer trainer(job, net, arguments, {.train_dataset = std::make_shared<Numbered>(16)});
   trainer.train();
   const std::string lines = testing::content_of(folder.path / "run/log.jsonl");
-  CHECK(lines.starts_with("{\"loss\":"));
-  check_has(lines, "\"learning_rate\":0.05,\"epoch\":0.5,\"step\":2,\"run\":\"first\"}\n{\"loss\"");
+  CHECK(lines.starts_with("{\"step\":2,\"loss\":"));
+  check_has(lines, "\"learning_rate\":0.05,\"epoch\":0.5}\n{\"step\":4,\"loss\"");
+  CHECK(testing::content_of(folder.path / "run/log.csv")
+            .starts_with("step,loss,grad_norm,learning_rate,epoch,train_runtime,"));
+  // An evaluation of another program goes behind them.
+  arguments.report_to = "jsonl";
+  launch::Trainer judge(job, net, arguments, {.eval_dataset = std::make_shared<Numbered>(4)});
+  judge.evaluate();
+  const std::string more = testing::content_of(folder.path / "run/log.jsonl");
+  CHECK(more.starts_with(lines + "{\"step\":0,\"eval_loss\":"));
+  arguments.run_name = "a/b";
+  check_has(error_of([&] { launch::Trainer(job, net, arguments, {}); }),
+            "expected a name without /, got 'a/b'");
+  arguments.run_name = "log";
   trainer.save_model();
   nn::Linear other = small_net();
   nn::load_model(folder.path / "run/model.safetensors", other);

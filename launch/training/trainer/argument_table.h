@@ -52,8 +52,9 @@
   ROW(std::int64_t, dataloader_num_workers, 0, at_least(0), "threads that make batches")                              \
   ROW(std::int64_t, dataloader_prefetch_factor, 2, at_least(1), "batches ahead, a worker")                            \
   ROW(bool, dataloader_drop_last, false, any(), "leaves out a last batch that is not full")                           \
-  ROW(std::string, report_to, "none", words({"none", "json"}), "json: each log is a line of output_dir/log.jsonl")    \
-  ROW(std::string, run_name, "", any(), "what the run is called in these lines")                                      \
+  ROW(std::string, report_to, "none", words({"none", "csv", "jsonl", "all"}),                                         \
+      "where each log goes as a line, too, behind those that are there (tracker.h): files of output_dir")             \
+  ROW(std::string, run_name, "log", any(), "what these files are called")                                             \
   ROW(bool, profile, false, any(), "tells time, rates and memory by op, of rank 0's steps")                           \
   ROW(std::string, trace, "", any(), "file for rank 0's ops as a picture (ui.perfetto.dev)")                          \
   ROW(bool, disable_tqdm, false, any(), "no progress bar")                                                            \

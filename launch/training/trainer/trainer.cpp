@@ -5,7 +5,6 @@
 #include <peal/comm/group/agree.h>
 #include <peal/launch/terminated.h>
 #include <peal/launch/training/accelerator/strategy.h>
-#include <peal/launch/training/csv_rows.h>
 #include <peal/launch/training/learner/profiler.h>
 #include <peal/launch/training/loss_items.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
@@ -18,7 +17,6 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace peal::launch {
@@ -148,16 +146,16 @@ void Trainer::log(std::vector<Value> values) {
   values.push_back({"epoch", state_.epoch});
   state_.log_history.push_back({state_.global_step, std::move(values)});
   tell(state_.log_history.back().in_text());
-  if (args_.report_to == "json" && job.is_main()) report(state_.log_history.back());
+  if (args_.report_to != "none") report(state_.log_history.back());
   steps_->call(&TrainerCallback::on_log);
 }
 
-void Trainer::report(const TrainerLog& found) const {
-  const std::filesystem::path path = std::filesystem::path(args_.output_dir) / "log.jsonl";
-  std::filesystem::create_directories(path.parent_path());
-  nlohmann::ordered_json line = nlohmann::ordered_json::parse(found.to_json());
-  if (!args_.run_name.empty()) line["run"] = args_.run_name;
-  append_line(path, line.dump());
+void Trainer::report(const TrainerLog& found) {
+  if (!trackers_) {
+    trackers_.emplace(std::vector<LogWith>{args_.report_to});
+    trackers_->start(args_.output_dir, args_.run_name, {}, true, job.is_main());
+  }
+  trackers_->log(found.values, found.step);
 }
 
 void Trainer::banner(std::int64_t trainable) const {

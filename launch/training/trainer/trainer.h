@@ -35,6 +35,7 @@
 
 #include <peal/launch/training/checkpoints.h>
 #include <peal/launch/training/learner/learner.h>
+#include <peal/launch/training/tracker.h>
 #include <peal/launch/training/trainer/trainer_callback.h>
 #include <peal/launch/training/trainer/training_arguments.h>
 #include <peal/nn/optim/scheduler.h>
@@ -183,7 +184,7 @@ class Trainer : public Loop {
   void tell(const std::string& line) const;
   // A line for people, an entry of the history, and on_log.
   void log(std::vector<Value> values);
-  void report(const TrainerLog& found) const;  // report_to
+  void report(const TrainerLog& found);  // report_to
   void create_optimizer();
   void create_scheduler();
   // trainer_checkpoints.cpp
@@ -215,11 +216,12 @@ class Trainer : public Loop {
   std::unique_ptr<data::DataLoader> train_loader_;
   std::unique_ptr<nn::LRScheduler> scheduler_;
   std::unique_ptr<Checkpoints> checkpoints_;
-  std::vector<double> base_lrs_;     // of the optimizer's groups
-  std::int64_t updates_ = 0;         // that the schedule is of
-  std::int64_t schedule_ahead_ = 0;  // updates that another world's steps stand for
-  std::int64_t judged_at_ = -1;      // the step of the last evaluation that has the best metric
-  double judged_ = 0;                // the metric then
+  std::optional<Trackers> trackers_;  // once something was reported
+  std::vector<double> base_lrs_;      // of the optimizer's groups
+  std::int64_t updates_ = 0;          // that the schedule is of
+  std::int64_t schedule_ahead_ = 0;   // updates that another world's steps stand for
+  std::int64_t judged_at_ = -1;       // the step of the last evaluation that has the best metric
+  double judged_ = 0;                 // the metric then
 };
 
 }  // namespace peal::launch

@@ -56,8 +56,6 @@ Json json_of(const TrainerLog& log) {
 
 }  // namespace
 
-std::string TrainerLog::to_json() const { return json_of(*this).dump(); }
-
 std::string TrainerState::to_json() const {
   Json all;
   all["epoch"] = epoch;

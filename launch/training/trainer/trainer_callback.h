@@ -46,8 +46,6 @@ struct TrainerLog {
   std::optional<double> find(std::string_view name) const;
   // "{'loss': 0.8812, 'learning_rate': 2.33475e-05, 'epoch': 0.53}"
   std::string in_text() const;
-  // {"loss":0.8812...,"learning_rate":2.33475e-05,"epoch":0.53...,"step":500}
-  std::string to_json() const;
 };
 
 struct TrainerState {

@@ -215,6 +215,9 @@ void TrainingArguments::check() const {
              "[trainer] max_steps: expected 1 or more updates, or -1, got ", max_steps);
   PEAL_CHECK(!output_dir.empty() || save_strategy == "no",
              "[trainer] output_dir: checkpoints need a folder; name one, or save_strategy no");
+  PEAL_CHECK(report_to == "none" || (!run_name.empty() && run_name.find('/') == std::string::npos),
+             "[trainer] run_name: files of output_dir are called so (report_to ", report_to,
+             "); expected a name without /, got '", run_name, "'");
   for (const std::string& name : fsdp_classes()) {
     PEAL_CHECK(!name.empty(),
                "[trainer] fsdp_transformer_layer_cls_to_wrap: expected names of classes with "

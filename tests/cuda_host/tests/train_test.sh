@@ -9,7 +9,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for device in cpu cuda; do
   "$run" -n "$ranks" "$program" --data synthetic --train-samples 64 --seed 0 --per_device_train_batch_size 8 --device "$device" \
-    --report_to json --output_dir "$folder/$device" "$@"
+    --report_to jsonl --output_dir "$folder/$device" "$@"
 done
 python3 - "$folder" <<'PYTHON'
 import json, sys
