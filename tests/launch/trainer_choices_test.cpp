@@ -265,6 +265,44 @@ TEST_CASE("save_strategy best saves after what is the best so far, and after not
   }
 }
 
+TEST_CASE("the best is one that a checkpoint can have: not before the first step, nor after all") {
+  for (const char* const save : {"best", "steps"}) {
+    CAPTURE(save);
+    const Folder folder;
+    launch::Job job;
+    auto arguments = quiet();
+    arguments.output_dir = folder.path;
+    arguments.save_strategy = save;
+    arguments.eval_strategy = "steps";
+    arguments.save_steps = arguments.eval_steps.emplace(1);
+    arguments.eval_on_start = true;
+    arguments.load_best_model_at_end = true;
+    std::vector<std::vector<float>> weights;
+    nn::Linear net = small_net();
+    // Of the model as it was made, and after each of three steps; again, when all is over.
+    const std::vector<double> losses{1, 5, 3, 4, 3};
+    int judged = 0;
+    launch::Trainer trainer(
+        job, net, arguments,
+        {.train_dataset = std::make_shared<Numbered>(12),
+         .eval_dataset = std::make_shared<Numbered>(2),
+         .compute_loss = [&](nn::Module& model, const data::Batch& batch) -> launch::LossAndOutput {
+           const Tensor output = model(batch.x);
+           if (model.training()) return {cross_entropy(output, batch.y), output};
+           return {full({}, losses.at(static_cast<std::size_t>(judged++))), output};
+         },
+         .callbacks = {
+             std::make_shared<AtStep>([&](std::int64_t) { weights.push_back(weights_of(net)); })}});
+    trainer.train();
+    REQUIRE(weights.size() == 3);
+    CHECK(weights_of(net) == weights[1]);
+    trainer.evaluate();
+    CHECK(judged == 5);
+    CHECK(trainer.state().best_metric == 3);
+    CHECK(trainer.state().best_global_step == 2);
+  }
+}
+
 TEST_CASE("a model that cannot be saved is an Error on all ranks, which go on") {
   comm::run_ranks(2, [](const comm::ProcessGroup& group) {
     launch::Job job(group);

@@ -195,6 +195,7 @@ TrainOutput Trainer::train() {
   const auto begun = Clock::now();
   train_loader_ = get_train_dataloader();
   state_ = {};
+  judged_at_ = -1;
   steps_->losses = StepLosses(job);
   training_loader = train_loader_.get();
   const TrainingLength length =

@@ -158,6 +158,8 @@ void Trainer::note_best(const std::vector<Value>& found) {
   }
   PEAL_CHECK(value != nullptr, "[trainer] metric_for_best_model: there is no ", metric,
              "; an evaluation finds ", names);
+  // Of the model before the first step, or after the training, there is no checkpoint.
+  if (prepared_optimizer() == nullptr || state_.global_step == 0) return;
   if (std::isnan(value->value)) return;
   judged_at_ = state_.global_step;
   judged_ = value->value;
