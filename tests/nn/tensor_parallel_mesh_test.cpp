@@ -277,6 +277,34 @@ TEST_CASE("a pipeline of cut layers is one process, its norms and its states, to
   }
 }
 
+TEST_CASE("a pipeline of one rank whose layers are cut is saved by any rank that has parts") {
+  ranks(2, [](const Group& group, int rank) {
+    const DeviceMesh mesh(group, {1, 2}, {"pp", "tp"});
+    nn::Sequential net = eight_layers(), cut = eight_layers();
+    nn::parallelize_module(cut, mesh.get_group("tp"),
+                           {{"0", nn::ColwiseParallel{}}, {"2", nn::RowwiseParallel{}}});
+    nn::Pipe pipe(mesh.get_group("pp"), cut, {.micro_batches = 2});
+    nn::SGD optimizer(pipe.local().named_parameters(), {.lr = 0.1, .momentum = 0.9});
+    nn::SGD expected(net.named_parameters(), {.lr = 0.1, .momentum = 0.9});
+    const Batch batch = numbers_of(0);
+    pipe.step(batch.x, batch.y, summed_squares);
+    optimizer.step();
+    (summed_squares(net(batch.x), batch.y) / 10.0).backward();
+    expected.step();
+    for (const int to : {0, 1}) {
+      nn::ShardedState whole = pipe.saved(), state = pipe.saved(optimizer);
+      for (nn::ShardedState* const each : {&whole, &state}) each->consolidate_state_dict(to);
+      if (rank == to) {
+        CHECK(difference(whole.state_dict(), net.state_dict()) < 1e-10);
+        CHECK(difference(only_tensors(state.state_dict()), only_tensors(expected.state_dict())) <
+              1e-10);
+      } else {
+        check_has(error_of([&] { whole.state_dict(); }), "lies with 2 ranks");
+      }
+    }
+  });
+}
+
 TEST_CASE("a rank that cannot cut its layers tells the others") {
   const std::string all = failure([](const Group& group, int rank) {
     nn::Sequential net{nn::Linear(4, 4), nn::Linear(4, 4)};

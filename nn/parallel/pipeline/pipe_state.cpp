@@ -33,6 +33,17 @@ std::vector<LocalTensor> own_alone(const NamedTensors& state) {
   return mine;
 }
 
+// The ranks that a state has to come together from: for a pipe of one rank those of its cut layers,
+// all of which get it, whichever of them is to have it.
+const comm::ProcessGroup& parts_lie_with(const comm::ProcessGroup& pipe,
+                                         const CutParameters& cuts) {
+  return cuts && pipe.world() == 1 ? cuts.group() : pipe;
+}
+
+bool has_whole(const comm::ProcessGroup& pipe, std::optional<int> to) {
+  return !to || pipe.world() == 1 || *to == pipe.rank();
+}
+
 }  // namespace
 
 // Of the layer that a key begins with; in front of all where it begins with none.
@@ -64,7 +75,7 @@ const Pipe::Tie* Pipe::tie_of(std::string_view key, std::string Tie::*name) cons
 NamedTensors Pipe::gathered(const NamedTensors& mine, std::optional<int> to) const {
   std::string keys;
   for (const auto& [key, tensor] : mine) keys += key + "\n";
-  const bool here = !to || *to == group_.rank();
+  const bool here = has_whole(group_, to);
   NamedTensors all;
   const std::vector<std::string> lists = group_.all_gather_object(keys);
   for (int rank = 0; rank < group_.world(); ++rank) {
@@ -197,7 +208,7 @@ ShardedState Pipe::saved() {
   const CutParameters cuts(local_);
   if (cuts) local = no_local_state(a_pipe, "the model");
   return ShardedState(
-      cuts && group_.world() == 1 ? cuts.group() : group_, "the model",
+      parts_lie_with(group_, cuts), "the model",
       [this](std::optional<int> to) {
         return gathered(CutParameters(local_).whole(local_.state_dict()), to);
       },
@@ -225,15 +236,15 @@ ShardedState Pipe::saved(Optimizer& optimizer) {
   const auto gather = [this, &optimizer](std::optional<int> to) {
     auto [groups, own] = state_of(optimizer);
     NamedTensors whole = gathered(own, to);
-    if (to && *to != group_.rank()) return NamedTensors();
+    if (!has_whole(group_, to)) return NamedTensors();
     whole.insert(whole.begin(), groups.begin(), groups.end());
     return whole;
   };
   LocalState local{.save = save, .want = want, .load = load, .replaces = true};
   const CutParameters cuts(local_);
   if (cuts) local = no_local_state(a_pipe, "the optimizer");
-  return ShardedState(cuts && group_.world() == 1 ? cuts.group() : group_, "the optimizer", gather,
-                      load, std::move(local));
+  return ShardedState(parts_lie_with(group_, cuts), "the optimizer", gather, load,
+                      std::move(local));
 }
 
 }  // namespace peal::nn

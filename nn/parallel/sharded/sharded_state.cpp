@@ -16,9 +16,8 @@ ShardedState::ShardedState(comm::ProcessGroup group, std::string what, Gather ga
       there_(std::make_shared<std::optional<NamedTensors>>()) {}
 
 void ShardedState::consolidate_state_dict(int to) {
-  PEAL_CHECK(to >= 0 && to < group_.world(),
-             "[fsdp] consolidate_state_dict: expected a rank from 0 to ", group_.world() - 1,
-             ", got ", to);
+  PEAL_CHECK(to >= 0 && to < group_.world(), "consolidate_state_dict: expected a rank from 0 to ",
+             group_.world() - 1, ", got ", to);
   there_->reset();
   NamedTensors whole = gather_(to);
   // Where groups beside this one have parts as well, one of their ranks `to` has it.
@@ -27,7 +26,7 @@ void ShardedState::consolidate_state_dict(int to) {
 
 NamedTensors ShardedState::state_dict() const {
   if (!*there_ && group_.world() == 1) return gather_({});
-  PEAL_CHECK(there_->has_value(), "[fsdp] rank ", group_.global_rank(group_.rank()),
+  PEAL_CHECK(there_->has_value(), "rank ", group_.global_rank(group_.rank()),
              ": state_dict: the state of ", what_, " lies with ", group_.world(),
              " ranks; call consolidate_state_dict(to) of the part (nn::Part) on all of them before "
              "each save, and save on "
