@@ -16,6 +16,10 @@
 // through the model at x before it is judged. Going to x and back rounds, so runs of equal bits go
 // there at equal steps.
 //
+// Steps are counted parameter by parameter, as Adam's are, and so are their weights: one that had
+// no gradient took no part in the step, and its x is the mean of the z that it has had. (The
+// package counts by groups.)
+//
 // Parameters are f32 or f64, and each rank has the state of all that it steps: ZeRO's stages 1 and
 // 2, in which others have it, are refused, and pieces of FullyShardedDataParallel are not. Steps
 // are made of operations, and cannot lie in a captured graph. Thread safety: as of Optimizer.

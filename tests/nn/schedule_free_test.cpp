@@ -189,6 +189,27 @@ TEST_CASE("groups go by their own beta1, and a parameter without a step stays") 
   CHECK(farthest(still, first) == 0);
 }
 
+TEST_CASE("a parameter that comes into steps later is as one that began then") {
+  const Options o{.lr = 0.1, .warmup_steps = 2};
+  const Tensor p = parameter(), q = parameter();
+  nn::AdamWScheduleFree optimizer({p, q}, o);
+  optimizer.train();
+  for (int t = 0; t < 5; ++t) {
+    for (const auto& [each, own] : {std::pair{p, t}, {q, t - 2}}) {
+      each.zero_grad();
+      if (own < 0) continue;
+      std::vector<double> g;
+      for (const double y : each.detach().to_vector<double>()) g.push_back(gradient_at(y, own));
+      each.grad_slot().accumulate(Tensor::from(g, {4}, Device{}));
+    }
+    optimizer.step();
+  }
+  CHECK(farthest(q, after_steps(3, o).y) < 1e-12);
+  optimizer.eval();
+  CHECK(farthest(p, after_steps(5, o).x) < 1e-12);
+  CHECK(farthest(q, after_steps(3, o).x) < 1e-12);
+}
+
 TEST_CASE("what it refuses") {
   check_has(error_of([] { nn::AdamWScheduleFree({parameter()}, {.beta1 = 0}); }), "beta1");
   check_has(error_of([] { nn::AdamWScheduleFree({parameter()}, {.warmup_steps = -1}); }),
