@@ -12,6 +12,8 @@ import sys
 # glibc's malloc gives nothing back between steps, which PyTorch is faster with.
 NO_TRIMMING = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_TOP_PAD_": "268435456"}
 
+PATIENCE = 30  # seconds, with a program that is to end
+
 
 class Failed(Exception):
     """A measurement, which alone it costs."""
@@ -44,7 +46,7 @@ def start(command, environment, threads, pinned=True):
 def heard(process):
     line = process.stdout.readline()
     if not line:
-        raise Failed(f"{' '.join(process.args[:4])} ... ended early with status {process.wait()}")
+        raise Failed(f"{' '.join(process.args[:4])} ... ended early with status {ended(process)}")
     return line.split()
 
 
@@ -54,11 +56,30 @@ def turn(process):
     return [float(word) for word in heard(process)]
 
 
-def end(*processes):
+def ended(process, kill=lambda: None):
+    """Its status: in time, or once what it started is killed, or it itself. One that no signal reaches, in a driver say, is
+    left to the system."""
+    for then in (kill, process.kill, lambda: None):
+        try:
+            process.communicate(timeout=PATIENCE)
+            break
+        except subprocess.TimeoutExpired:
+            then()
+    else:
+        if process.poll() is None:
+            print(f"{' '.join(map(str, process.args[:4]))} ... (process {process.pid}) does not end", file=sys.stderr)
+    return process.returncode
+
+
+def end(*processes, kill=lambda: None):
     for process in processes:
-        process.stdin.close()
-        process.stdout.read()
-        process.wait()
+        try:
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+        process.stdin = None  # which communicate() would close
+    for process in processes:
+        ended(process, kill)
 
 
 def blas_of(process):
@@ -129,14 +150,4 @@ class Program:
 
     def __exit__(self, *error):
         self.signal(signal.SIGCONT)
-        for process in self.processes:
-            try:
-                process.stdin.close()
-            except BrokenPipeError:
-                pass
-        for process in self.processes:
-            try:
-                process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                self.signal(signal.SIGKILL)
-                process.wait()
+        end(*self.processes, kill=lambda: self.signal(signal.SIGKILL))

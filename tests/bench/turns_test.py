@@ -8,6 +8,7 @@ import tempfile
 import time
 
 sys.path.append(sys.argv[1])
+import turns  # noqa: E402
 from turns import Program, ratios  # noqa: E402
 
 RANK = """import sys
@@ -54,6 +55,17 @@ with tempfile.TemporaryDirectory() as folder:
         sys.exit(f"ranks {last} are still there")
     other.stdin.close()
     assert other.wait() == 0
+    # A launcher that goes on when its ranks have ended, and a rank that does not end, cost no more than a while.
+    turns.PATIENCE = 0.3
+    deaf = pathlib.Path(folder) / "deaf.py"
+    deaf.write_text(RANK + "import time\ntime.sleep(1000)\n")
+    begun = time.monotonic()
+    with Program("launcher", file, [["bash", "-c", '"$@"; exec sleep 1000', "launcher", sys.executable, file]],
+                 dict(os.environ), lambda arm: f"{arm}\n") as late, program("deaf", deaf) as still:
+        assert late.turn("a") == [2] and still.turn("a") == [2]
+    assert time.monotonic() - begun < 20
+    assert late.processes[0].returncode == still.processes[0].returncode == -9
+    turns.PATIENCE = 30
     try:
         with program("one", file) as one:
             one.turn("end")
