@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace peal::comm::testing {
 
@@ -19,6 +20,10 @@ double expected(int world, std::int64_t i, DType dtype, ReduceOp op);
 
 // On the context's device.
 Tensor filled(std::int64_t count, DType dtype, const std::function<double(std::int64_t)>& at);
+// All of one number.
+inline Tensor filled(std::int64_t count, float value) {
+  return Tensor::from(std::vector<float>(static_cast<std::size_t>(count), value), {count});
+}
 // From any device, ordered on the calling thread's current stream.
 double element(const Tensor& tensor, std::int64_t i);
 

@@ -10,19 +10,18 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include "collective_values.h"
 #include "failing_run.h"
 
 using namespace peal;
 using namespace peal::comm;
+using peal::comm::testing::filled;
 using peal::testing::contains;
 using peal::testing::error_of;
 using peal::testing::wait_until;
 
 namespace {
 
-Tensor filled(std::int64_t count, float value) {
-  return Tensor::from(std::vector<float>(static_cast<std::size_t>(count), value), {count});
-}
 Tensor ones(std::int64_t count) { return filled(count, 1); }
 
 // What each of two ranks is told. Rank 0 issues, and does what it does, before rank 1 comes, which

@@ -22,19 +22,12 @@
 
 using namespace peal;
 using namespace peal::comm;
+using peal::comm::testing::filled;
 using peal::testing::alone_on_rank_0;
 using peal::testing::contains;
 using peal::testing::failure;
 using peal::testing::Folder;
 using peal::testing::wait_until;
-
-namespace {
-
-Tensor filled(std::int64_t count, float value) {
-  return Tensor::from(std::vector<float>(static_cast<std::size_t>(count), value), {count});
-}
-
-}  // namespace
 
 TEST_CASE("every operation, type and reduction is exact at 1 to 5 ranks") {
   for (const int world : comm::testing::worlds) {
