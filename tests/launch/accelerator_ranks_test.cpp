@@ -61,6 +61,64 @@ TEST_CASE("gather_for_metrics gives each sample once, whatever the numbers are")
         }).find("expected a row for each sample") != std::string::npos);
 }
 
+TEST_CASE("a loader within a loader has an end of its own, and then the outer one goes on") {
+  for (const int world : {1, 2, 3}) {
+    CAPTURE(world);
+    const auto found = on_ranks(world, [](launch::Job& job) {
+      launch::Accelerator accelerator(job);
+      data::DataLoader loader(numbers(13), {.batch_size = 4}),
+          other(numbers(19), {.batch_size = 4});
+      auto [outer, inner] = accelerator.prepare(loader, other);
+      std::pair<Numbers, Numbers> all;
+      const auto add = [&](Numbers& to, const data::Batch& batch) {
+        for (const double v : accelerator.gather_for_metrics(batch.x).to_vector<double>())
+          to.push_back(v);
+      };
+      for (const data::Batch& batch : outer) {
+        for (const data::Batch& each : inner) add(all.second, each);
+        add(all.first, batch);
+      }
+      return all;
+    });
+    for (const auto& [outer, inner] : found) {
+      REQUIRE(outer.size() == 13);
+      REQUIRE(inner.size() % 19 == 0);
+      for (std::size_t i = 0; i < outer.size(); ++i) CHECK(outer[i] == static_cast<double>(i));
+      for (std::size_t i = 0; i < inner.size(); ++i) CHECK(inner[i] == static_cast<double>(i % 19));
+    }
+  }
+}
+
+TEST_CASE("as many saved states stay as the limit says, and the newest is gone on from") {
+  const Folder folder;
+  const auto run = [&](bool goes_on) {
+    return on_ranks(2, [&](launch::Job& job) {
+      launch::Accelerator accelerator(job, {.project_dir = folder.path.string(), .total_limit = 2});
+      Regression net;
+      auto model = accelerator.prepare(net);
+      const auto first = [&]() -> double& { return net.parameters()[0].data<double>()[0]; };
+      if (goes_on) accelerator.load_state();
+      const double found = first();
+      for (int more = 0; more < (goes_on ? 1 : 4); ++more) {
+        first() = goes_on ? 9 : more;
+        accelerator.save_state();
+      }
+      return found;
+    });
+  };
+  const auto files = [&] {
+    std::int64_t all = 0;
+    for (const auto& each : std::filesystem::recursive_directory_iterator(folder.path))
+      all += each.path().extension() == ".safetensors";
+    return all;
+  };
+  run(false);
+  CHECK(files() == 2);
+  CHECK(run(true) == Numbers(2, 3));
+  CHECK(files() == 2);
+  CHECK(run(true) == Numbers(2, 9));
+}
+
 TEST_CASE("ranks gather, reduce, pad and share out") {
   on_ranks(2, [](launch::Job& job) {
     launch::Accelerator accelerator(job);

@@ -147,6 +147,15 @@ TEST_CASE("callbacks come by fastai's orders, and its Adam is the optimizer") {
 }
 
 TEST_CASE("rates and momenta of the fits are fastai's") {
+  const auto cycle = launch::combined_cos(0.25, 1e-3 / 25, 1e-3, 1e-3 / 1e5);
+  for (const auto& [at, rate] : {std::pair{0.0, 4e-5},
+                                 {0.125, 5.2e-4},
+                                 {0.25, 1e-3},
+                                 {0.5, 7.500025e-4},
+                                 {0.75, 2.500075e-4},
+                                 {1.0, 1e-8}}) {
+    CHECK(cycle(at) == doctest::Approx(rate).epsilon(1e-6));
+  }
   launch::Job job;
   Program p(job, 32);
   launch::Learner learner(job, {&p.training}, p.net, p.options());
@@ -187,6 +196,12 @@ TEST_CASE("the smooth loss, the table and the valley are fastai's") {
     smooth.add(loss);
     CHECK(smooth.value() == doctest::Approx(mean).epsilon(1e-9));
   }
+  smooth.reset();
+  for (const auto& [loss, mean] :
+       {std::pair{4.0, 4.0}, {2, 2.989899}, {1, 2.313155}, {1, 1.974852}}) {
+    smooth.add(loss);
+    CHECK(smooth.value() == doctest::Approx(mean).epsilon(1e-6));
+  }
   CHECK(launch::table_row({"0", "0.5"}, {"epoch", "train_loss"}) == "0         0.5       ");
   CHECK(launch::clock_text(67) == "01:07");
   CHECK(launch::valley({3, 2.9, 2.95, 2.8, 2.6, 2.3, 1.9, 1.5, 1.3, 1.25, 1.4, 2, 4}) == 4);
@@ -207,6 +222,11 @@ TEST_CASE("two ranks train, judge and search rates as one") {
       const auto rates = learner.lr_find();
       CHECK(sum(abs(p.net.a.weight - before)).item<float>() == 0);
       CHECK(p.training.epoch() == 0);
+      CHECK(rates.lrs.size() <= 100);
+      for (std::size_t i = 0; i < rates.lrs.size(); ++i) {
+        const double share = static_cast<double>(i) / 100;
+        CHECK(rates.lrs[i] == doctest::Approx(1e-7 * std::pow(1e8, share)).epsilon(1e-9));
+      }
       // Of what is left without the first tenth and the last five (fastai: minimum, steep).
       std::size_t least = 10, steepest = 10;
       const auto slope = [&](std::size_t i) {

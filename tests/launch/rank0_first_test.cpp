@@ -136,6 +136,14 @@ TEST_CASE("a Job that is made while an exception is on its way ends as any other
   CHECK(!group.poisoned());
 }
 
+TEST_CASE("a process that is alone does it once") {
+  const auto alone = comm::ProcessGroup::alone();
+  int times = 0;
+  CHECK(launch::rank0_first(alone, [&] { return ++times; }) == 1);
+  launch::rank0_first(alone, [&] { times += 10; });
+  CHECK(times == 11);
+}
+
 TEST_CASE("what it gives is each rank's own") {
   std::atomic<int> before{0}, right{0};
   comm::run_ranks(3, {.deadline = milliseconds(30000)}, [&](const comm::ProcessGroup& group) {

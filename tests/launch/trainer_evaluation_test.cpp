@@ -11,8 +11,10 @@
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
+#include "rank_errors.h"
 #include "trainer_program.h"
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -293,6 +295,34 @@ TEST_CASE("arguments that differ between ranks are an error on all") {
     check_has(error_of([&] { launch::Trainer(job, small_net(), arguments, options); }),
               "callbacks: 1");
   });
+}
+
+TEST_CASE("an evaluation by one rank alone is an Error on all, and a save by one is none") {
+  const Folder folder;
+  const auto begun = std::chrono::steady_clock::now();
+  const auto errors = testing::errors_of(2, [&](launch::Job& job) {
+    nn::Linear net = small_net();
+    launch::Trainer* there = nullptr;
+    const auto at_step = [&](std::int64_t step) {
+      if (!job.is_main()) return;
+      if (step == 1) nn::save_model((folder.path / "model").string(), net);
+      if (step == 3) there->evaluate();
+    };
+    launch::Trainer trainer(job, net, quiet(),
+                            {.train_dataset = std::make_shared<Numbered>(64),
+                             .eval_dataset = std::make_shared<Numbered>(8),
+                             .callbacks = {std::make_shared<testing::AtStep>(at_step)}});
+    there = &trainer;
+    trainer.train();
+  });
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(30));
+  for (const std::string& error : errors) {
+    for (const char* words : {"rank 0", "rank 1", "trainer's evaluation", "trainer's wishes"})
+      check_has(error, words);
+  }
+  nn::Linear saved = small_net();
+  nn::load_model((folder.path / "model").string(), saved);
+  CHECK(weights_of(saved) != weights_of(small_net()));
 }
 
 TEST_CASE("what makes no sense is an error at once") {

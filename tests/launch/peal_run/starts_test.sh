@@ -75,6 +75,18 @@ if [[ -n $program ]]; then
     ends 0 -n "$n" "$program" sums
     [[ $(cat out) == "sums of $n ranks are right" ]] || failed "sums of $n"
   done
+  # Jobs that start at once do not meet, and find ports of their own.
+  for ((time = 0; time < 10; ++time)); do
+    jobs=()
+    for job in 0 1 2; do
+      timeout 60 "$peal_run" -n 2 "$program" sums >"out.$job" 2>"err.$job" &
+      jobs+=($!)
+    done
+    for job in 0 1 2; do
+      wait "${jobs[job]}" || failed "job $job of three at once: $(cat "err.$job")"
+      [[ $(cat "out.$job") == 'sums of 2 ranks are right' ]] || failed "sums of three jobs: $(cat "out.$job")"
+    done
+  done
   PEAL_STORE_SECRET=of-another-job OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 ends 0 -n 2 "$program" sums
 fi
 }
