@@ -232,6 +232,29 @@ TEST_CASE("ranks that share samples out, evenly or not, have the number of one")
   }
 }
 
+TEST_CASE("a mean of ranks' numbers, as fastai's, is an over() of one's own, and not exact") {
+  struct OfRanks : nn::Accuracy {
+    std::vector<double> over(const comm::ProcessGroup& group) const override {
+      double all = 0;
+      for (const std::vector<double>& each : gather(group)) all += of(each) / group.world();
+      return {all, 1};
+    }
+  };
+  comm::run_ranks(2, {.deadline = std::chrono::minutes(1)}, [](const comm::ProcessGroup& group) {
+    nn::Accuracy exact;
+    OfRanks of_ranks;
+    // Rank 0 has one, which is right, and rank 1 four, of which one is.
+    const Tensor scores = Tensor::from(std::vector<float>{0, 1}, {1, 2}, Device{});
+    for (int i = 0; i < (group.rank() == 0 ? 1 : 4); ++i) {
+      const Tensor target = Tensor::from(std::vector<std::int64_t>{i == 0 ? 1 : 0}, {1}, Device{});
+      exact.update(scores, target);
+      of_ranks.update(scores, target);
+    }
+    CHECK(exact.value(group) == doctest::Approx(0.4));
+    CHECK(of_ranks.value(group) == doctest::Approx(0.625));
+  });
+}
+
 TEST_CASE("what metrics refuse") {
   nn::Accuracy accuracy;
   check_has(
