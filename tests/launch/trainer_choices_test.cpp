@@ -298,7 +298,7 @@ TEST_CASE("the best is one that a checkpoint can have: not before the first step
     CHECK(weights_of(net) == weights[1]);
     trainer.evaluate();
     CHECK(judged == 5);
-    CHECK(trainer.state().best_metric == 3);
+    CHECK(*trainer.state().best_metric == 3);
     CHECK(trainer.state().best_global_step == 2);
   }
 }
