@@ -17,6 +17,7 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -114,6 +115,27 @@ TEST_CASE("an error of one rank is everybody's, and comes out with its rank") {
   }
   check_has(error_of([] { launch::spawn(0, [](Job&) {}); }), "a world of 0");
   check_has(error_of([] { launch::spawn(2, nullptr); }), "expected a function, got none");
+}
+
+TEST_CASE("a rank that is done while others go on is an error on these, which says so") {
+  std::vector<std::string> told(3, "nothing");
+  static_cast<void>(error_of([&] {
+    launch::notebook_launcher(3, [&](Job& job) {
+      for (int step = 0; step < 10; ++step) {
+        if (job.rank() == 2 && step == 5) return;
+        std::string& mine = told[static_cast<std::size_t>(job.rank())];
+        mine = error_of(
+            [&] { job.group().all_reduce(ones({4}), comm::ReduceOp::sum, "step").wait(); });
+        if (mine != "nothing") throw Error(mine);
+      }
+    });
+  }));
+  CHECK(told[2] == "nothing");
+  for (const std::size_t rank : {0, 1}) {
+    check_has(told[rank], "rank 2");
+    check_has(told[rank], "the end of its program");
+    check_has(told[rank], "step");
+  }
 }
 
 TEST_CASE("under a launcher of several processes it refuses to start as many again") {
