@@ -317,7 +317,7 @@ TEST_CASE("an evaluation by one rank alone is an Error on all, and a save by one
   });
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(30));
   for (const std::string& error : errors) {
-    for (const char* words : {"rank 0", "rank 1", "trainer's evaluation", "trainer's wishes"})
+    for (const char* words : {"rank 0", "rank 1", "the validation loader", "trainer's wishes"})
       check_has(error, words);
   }
   nn::Linear saved = small_net();
