@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/nearest.h>
 #include <peal/launch/command_line.h>
-#include <peal/launch/nearest.h>
 
 #include <CLI/CLI.hpp>
 

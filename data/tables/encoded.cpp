@@ -2,10 +2,13 @@
 #include <fmt/ranges.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/log.h>
+#include <peal/autograd/core/nearest.h>
 #include <peal/data/tables/encoded.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
+#include <string>
 
 namespace peal::data {
 namespace {
@@ -52,10 +55,37 @@ void encode(const Table& table, const Scaling& by, ColumnOf<float> numbers,
   }
 }
 
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// Of a table without the target's column, whose rows are to be predicted: a column that nothing
+// else is, and whose name is nearly the target's, is the target, misspelt.
+void check_not_misspelt(const Table& table, const TableStatistics& statistics) {
+  const std::string& target = statistics.target.column;
+  const auto known = [&](const std::string& name) {
+    const auto is = [&](const auto& column) { return column.column == name; };
+    return std::ranges::any_of(statistics.categories, is) ||
+           std::ranges::any_of(statistics.numbers, is);
+  };
+  for (const std::string& name : table.names()) {
+    const int off = edits(lower(name), lower(target));
+    PEAL_CHECK(
+        known(name) || (off > 0 && 4 * off >= std::ssize(target)), "[data] ", table.name(),
+        ": it has no column '", target, "', which is the target, but '", name,
+        "', which is nothing; give it the target's name, or leave it out of rows that are to "
+        "be predicted");
+  }
+}
+
 Tensor encoded_target(const Table& table, const TableStatistics& statistics) {
   const Categories& by = statistics.target;
-  if (by.column.empty() || std::ranges::find(table.names(), by.column) == table.names().end())
+  if (by.column.empty()) return {};
+  if (std::ranges::find(table.names(), by.column) == table.names().end()) {
+    check_not_misspelt(table, statistics);
     return {};
+  }
   const std::int64_t column = table.column(by.column);
   const bool is_number = statistics.target_is_number;
   const Tensor y = Tensor::empty({table.rows()}, is_number ? DType::f32 : DType::i64, Device{});

@@ -18,7 +18,7 @@ namespace peal::data {
 // Words that training had none of get code 0, and a warning tells how many there are, and where the
 // first is. Errors, with the line: a number that is none, one that is missing in a column where no
 // training row lacked one, a target that is missing or that training had none of; a column that the
-// table has not, but for the target's.
+// table has not, but for the target's, unless another one has nearly its name.
 std::shared_ptr<const TensorDataset> encoded(const Table& table, const TableStatistics& statistics);
 
 }  // namespace peal::data

@@ -130,6 +130,25 @@ TEST_CASE("rows that nobody has judged yet have no target, and all else") {
   CHECK(asked->rows().x.to_vector<std::int64_t>() == judged->rows().x.to_vector<std::int64_t>());
   CHECK(asked->rows()["numbers"].to_vector<float>() ==
         judged->rows()["numbers"].to_vector<float>());
+  // But a target that is misspelt is none that nobody has judged.
+  for (const char* name : {"Earns", "earn", "ears", "EARNS", "eanrs", "Earn"}) {
+    check_has(
+        error_of([&] {
+          data::encoded(table(concat("job,age,height,", name, "\nsmith,30,2,no\n")), statistics);
+        }),
+        concat("[data] people.csv: it has no column 'earns', which is the target, but '", name,
+               "', which is nothing; give it the target's name"));
+  }
+  for (const char* name : {"burns", "id", "age2"}) {  // a column of its own
+    CHECK(!data::encoded(table(concat("job,age,height,", name, "\nsmith,30,2,no\n")), statistics)
+               ->rows()
+               .y.defined());
+  }
+  // What is looked at for something else, is no target.
+  const TableStatistics close =
+      data::statistics_of(table("waged,waged2\n1,x\n"),
+                          {.categories = {"waged2"}, .target = "waged", .target_is_number = true});
+  CHECK(!data::encoded(table("waged2\nx\n"), close)->rows().y.defined());
   // Nothing is learnt from such a table.
   TableColumns of = columns;
   for (const bool is_number : {false, true}) {

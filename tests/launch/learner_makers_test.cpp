@@ -187,6 +187,17 @@ TEST_CASE("a table's loaders: some rows judge, and the others say how all are re
     const auto asked = learner.get_preds(dls.test_dl(data::read_table(unjudged)).get());
     CHECK(max(abs(asked.predictions - found.predictions)).item<float>() == 0);
     CHECK(!asked.targets.defined());
+    // But it is no validation.
+    const std::string unseen = "none of the 40 samples of the validation has a y";
+    testing::check_has(
+        testing::error_of([&] { learner.validate(dls.test_dl(data::read_table(unjudged)).get()); }),
+        unseen);
+    CHECK(learner.validate().size() == 1);
+    launch::DataLoaders half(job, data::encoded(table, dls.statistics()),
+                             data::encoded(data::read_table(unjudged), dls.statistics()),
+                             {.batch_size = 4});
+    auto blind = launch::tabular_learner(job, half, dls.statistics(), {}, {.layers = {4}});
+    testing::check_has(testing::error_of([&] { blind.fit(1, 0.01); }), unseen);
     const auto by_chance = launch::TabularDataLoaders::from_table(
         job, table, columns, {.seed = 3, .loaders = {.batch_size = 4}});
     CHECK(by_chance.statistics() != dls.statistics());

@@ -3,8 +3,8 @@
 // and what a rank has of them where they are shared out (nn/parallel/sharded/memory_estimate.h).
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/nearest.h>
 #include <peal/launch/command_line.h>
-#include <peal/launch/nearest.h>
 #include <peal/launch/tools/estimate_memory/draw.h>
 #include <peal/launch/tools/estimate_memory/models.h>
 #include <peal/launch/tools/peal/config.h>

@@ -2,7 +2,7 @@
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/device.h>
 #include <peal/autograd/core/error.h>
-#include <peal/launch/nearest.h>
+#include <peal/autograd/core/nearest.h>
 #include <peal/launch/run/hosts.h>
 #include <peal/launch/tools/peal/config.h>
 #include <nlohmann/json.hpp>

@@ -3,8 +3,8 @@
 // here; the rest are programs beside it, peal-NAME, so that none waits for what it does not need.
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/nearest.h>
 #include <peal/launch/command_line.h>
-#include <peal/launch/nearest.h>
 #include <peal/launch/run/remote.h>
 #include <peal/launch/tools/peal/ask.h>
 #include <peal/launch/tools/peal/build.h>

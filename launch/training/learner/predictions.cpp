@@ -68,10 +68,12 @@ Predictions Learner::get_preds(data::DataLoader* loader, const PredictionOptions
   const std::shared_ptr<void> over(nullptr, [&](void*) {
     callbacks = before;
     trial = false;
+    recorder().judges = true;
   });
   callbacks.push_back(gather);
   epochs = 0;
   trial = true;
+  recorder().judges = false;
   run_validation(*loader);
   return gather->found();
 }

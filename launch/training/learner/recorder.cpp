@@ -89,11 +89,13 @@ void Recorder::before_epoch(Loop&) {
   start_ = std::chrono::steady_clock::now();
   // Here, not before the validation, which another callback may cancel first.
   validation.clear();
-  loss_sum_ = loss_samples_ = 0;
+  loss_sum_ = loss_samples_ = unjudged_ = 0;
   for (const NamedMetric& each : metrics_) each.metric->reset();
 }
 
 void Recorder::after_batch(Loop& loop) {
+  if (!loop.training && !loop.batch.y.defined())
+    unjudged_ += static_cast<double>(loop.batch.size());
   if (!loop.loss.defined()) return;
   const double samples = loop.count_items();
   if (!loop.training) {
@@ -139,7 +141,15 @@ void Recorder::catch_up(const Loop& loop) {
 
 void Recorder::after_validate(Loop& loop) {
   const auto [sum, samples] = summed_over_ranks(loop.job, loss_sum_, loss_samples_);
-  if (samples == 0) return;  // all batches were cancelled, or there are none
+  if (samples == 0) {
+    if (!judges) return;
+    const double unjudged = summed_over_ranks(loop.job, unjudged_, 0).first;
+    PEAL_CHECK(unjudged == 0, "[launch] learner: none of the ", static_cast<std::int64_t>(unjudged),
+               " samples of the validation has a y, so there is no valid_loss; name the target's "
+               "column as the training's table does, give a loss of your own in after_pred, or ask "
+               "get_preds() about rows that nobody has judged");
+    return;  // all batches were cancelled, or there are none
+  }
   validation = {{"valid_loss", sum / samples}};
   for (const NamedMetric& each : metrics_) {
     validation.push_back({each.name, each.metric->value(loop.job.group())});

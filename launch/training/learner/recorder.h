@@ -67,6 +67,7 @@ class Recorder : public Callback {
   // What schedules set, by setting: a number a batch (schedule.h).
   std::map<std::string, std::vector<double>> settings;
   bool silent = false;
+  bool judges = true;  // a validation without any target is an Error
   // Of a validation alone: valid_loss and metrics.
   std::vector<Value> validation;
 
@@ -86,6 +87,7 @@ class Recorder : public Callback {
   std::vector<double> of_rank_;  // losses times samples, and samples, of batches before these
   std::vector<double> samples_;  // of the waiting ones
   double loss_sum_ = 0, loss_samples_ = 0;  // of this rank's validation
+  double unjudged_ = 0;                     // samples of it without a target
   std::vector<double> ends_of_epochs_;      // in batches
   bool validates_ = false, main_ = true;
   std::chrono::steady_clock::time_point start_;

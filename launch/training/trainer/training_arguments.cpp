@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/error.h>
-#include <peal/launch/nearest.h>
+#include <peal/autograd/core/nearest.h>
 #include <peal/launch/training/trainer/training_arguments.h>
 #include <peal/launch/training/trainer/updates.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/launch/nearest.h>
+#include <peal/autograd/core/nearest.h>
 #include <peal/launch/training/trainer/get_scheduler.h>
 #include <peal/launch/training/trainer/updates.h>
 

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-namespace peal::launch {
+namespace peal {
 
 int edits(std::string_view typed, std::string_view word);
 
 // "; did you mean 'launch'?", or nothing where none is near: more than half of it would change.
 std::string did_you_mean(std::string_view typed, const std::vector<std::string>& words);
 
-}  // namespace peal::launch
+}  // namespace peal

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/launch/nearest.h>
+#include <peal/autograd/core/nearest.h>
 
 #include <algorithm>
 #include <cstddef>
 
-namespace peal::launch {
+namespace peal {
 
 int edits(std::string_view typed, std::string_view word) {
   const std::size_t rows = typed.size() + 1, columns = word.size() + 1;
@@ -34,4 +34,4 @@ std::string did_you_mean(std::string_view typed, const std::vector<std::string>&
   return near ? "; did you mean '" + *nearest + "'?" : "";
 }
 
-}  // namespace peal::launch
+}  // namespace peal
