@@ -10,12 +10,14 @@
 #include <peal/data/deal.h>
 #include <peal/data/draw.h>
 #include <peal/data/image_dataset.h>
+#include <peal/data/images/auto_augment.h>
 #include <peal/data/images/colour.h>
 #include <peal/data/images/decode_images.h>
 #include <peal/data/images/image_folder.h>
 #include <peal/data/images/mixup.h>
 #include <peal/data/images/random_transforms.h>
 #include <peal/data/images/save_image.h>
+#include <peal/data/images/tones.h>
 #include <peal/data/loader.h>
 #include <peal/data/mnist.h>
 #include <peal/data/random_sampler.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of colours: grey, brightness, contrast, saturation, hue, of parameters that are
-// given (ColorJitter of random_transforms.h draws them). A factor of 0 gives the least of it
-// (black, one grey, a grey image), 1 the image as it is, more exaggerates. Results are those of
+// What becomes of colours: grey, brightness, contrast, saturation, sharpness, hue, of parameters
+// that are given (ColorJitter of random_transforms.h and auto_augment.h draw them). A factor of 0
+// gives the least of it (black, one grey, a grey image, a smooth one), 1 the image as it is, more
+// exaggerates. Results are those of
 // torchvision on PIL images, to the byte. Of images of three channels. Thread safety: pure.
 #pragma once
 
@@ -15,6 +16,7 @@ Image greyscale(Image image);
 Image brightness_adjusted(Image image, double factor);
 Image contrast_adjusted(Image image, double factor);
 Image saturation_adjusted(Image image, double factor);
+Image sharpness_adjusted(Image image, double factor);
 // Turns the circle of hues by a share of it, -0.5 to 0.5. Error: another one.
 Image hue_adjusted(Image image, double share);
 

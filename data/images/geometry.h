@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where pixels go: flips, borders, crops, rotations, erased boxes, all of parameters that are given
-// (random_transforms.h draws them). Results are those of torchvision on PIL images, to the byte.
-// Thread safety: pure.
+// Where pixels go: flips, borders, crops, rotations, shears, erased boxes, all of parameters that
+// are given (random_transforms.h and auto_augment.h draw them). Results are those of torchvision on
+// PIL images, to the byte. Thread safety: pure.
 #pragma once
 
 #include <peal/data/formats/encoded_image.h>
@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 namespace peal::data {
 
@@ -40,6 +41,17 @@ Box center_box(ImageSize image, ImageSize size);
 // of more than most_pixels.
 Image rotated(const Image& image, double degrees, Interpolation how = Interpolation::nearest,
               bool expand = false, Colour fill = {});
+
+struct AffineOptions {
+  Interpolation interpolation = Interpolation::nearest;
+  Colour fill = {};                                  // of what comes from outside
+  std::optional<std::array<double, 2>> center = {};  // x and y; none: the image's middle
+};
+// Turned clockwise about the centre by `degrees`, enlarged by `scale`, sheared by angles
+// along x and y, and moved by pixels to the right and down; the size stays (torchvision: affine).
+// Errors: another interpolation than nearest and bilinear, a scale that is not above 0.
+Image affine(const Image& image, double degrees, std::array<double, 2> translate, double scale,
+             std::array<double, 2> shear, const AffineOptions& options = {});
 
 // The box in one colour. Error: a box outside of the image.
 Image erased(Image image, const Box& box, Colour fill = {});

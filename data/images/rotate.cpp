@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotation in PIL's steps, whose roundings count: each pixel of the result looks up where it comes
-// from, in 16.16 fixed point for the nearest pixel, in f64 for a mix of four.
+// Affine transforms (rotations and shears) in PIL's steps, whose roundings count: each pixel of the
+// result looks up where it comes from, in 16.16 fixed point for the nearest pixel, in f64 for a mix
+// of four and where nothing is turned.
 #include <peal/autograd/core/error.h>
 #include <peal/data/images/geometry.h>
 
@@ -11,6 +12,7 @@
 #include <numbers>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace peal::data {
 namespace {
@@ -64,6 +66,28 @@ void nearest_from(const Image& image, const Affine& by, Image& made) {
   }
 }
 
+// Where rows stay rows.
+void nearest_scaled_from(const Image& image, const Affine& by, Image& made) {
+  const auto places = [](double at, double step, std::int64_t count, std::int64_t size) {
+    std::vector<std::int64_t> all;
+    for (std::int64_t i = 0; i < count; ++i, at += step) {
+      const bool inside = at >= 0 && at < static_cast<double>(size);
+      all.push_back(inside ? static_cast<std::int64_t>(at) : -1);
+    }
+    return all;
+  };
+  const auto columns = places(by.c + by.a * 0.5, by.a, made.width, image.width);
+  const auto rows = places(by.f + by.e * 0.5, by.e, made.height, image.height);
+  for (std::int64_t y = 0; y < made.height; ++y) {
+    const std::int64_t row = rows[static_cast<std::size_t>(y)];
+    if (row < 0) continue;
+    for (std::int64_t x = 0; x < made.width; ++x) {
+      const std::int64_t column = columns[static_cast<std::size_t>(x)];
+      if (column >= 0) std::copy_n(image.row(row) + 3 * column, 3, made.row(y) + 3 * x);
+    }
+  }
+}
+
 void bilinear_from(const Image& image, const Affine& by, Image& made) {
   const auto height = static_cast<double>(image.height), width = static_cast<double>(image.width);
   for (std::int64_t y = 0; y < made.height; ++y) {
@@ -93,13 +117,65 @@ void bilinear_from(const Image& image, const Affine& by, Image& made) {
   }
 }
 
+void check_taken_from(const char* what, const Image& image, Interpolation how) {
+  PEAL_CHECK(how == Interpolation::nearest || how == Interpolation::bilinear, "[data] ", what,
+             ": expected the interpolation nearest or bilinear");
+  PEAL_CHECK(image.channels == 3, "[data] ", what, ": expected an image of 3 channels, got ",
+             image.channels);
+}
+
+Image taken_from(const Image& image, const Affine& by, ImageSize size, Interpolation how,
+                 Colour fill) {
+  Image made(size.height, size.width);
+  for (std::size_t i = 0; i < made.pixels.size(); ++i) made.pixels[i] = fill[i % 3];
+  if (how == Interpolation::bilinear) {
+    bilinear_from(image, by, made);
+  } else if (by.b == 0 && by.d == 0) {
+    nearest_scaled_from(image, by, made);
+  } else {
+    nearest_from(image, by, made);
+  }
+  return made;
+}
+
 }  // namespace
 
+Image affine(const Image& image, double degrees, std::array<double, 2> translate, double scale,
+             std::array<double, 2> shear, const AffineOptions& options) {
+  check_taken_from("affine", image, options.interpolation);
+  const bool finite = std::isfinite(degrees) && std::isfinite(translate[0]) &&
+                      std::isfinite(translate[1]) && std::isfinite(shear[0]) &&
+                      std::isfinite(shear[1]) && std::isfinite(scale);
+  PEAL_CHECK(finite && scale > 0, "[data] affine: expected numbers, and a scale above 0, got ",
+             degrees, " degrees, moved by ", translate[0], ", ", translate[1], ", scale ", scale,
+             ", sheared by ", shear[0], ", ", shear[1]);
+  const auto radians = [](double angle) { return angle * (std::numbers::pi / 180); };
+  const double turn = radians(degrees), along_x = radians(shear[0]), along_y = radians(shear[1]);
+  // The inverse of turning after shearing, whose determinant is 1.
+  const double a = std::cos(turn - along_y) / std::cos(along_y);
+  const double b =
+      -std::cos(turn - along_y) * std::tan(along_x) / std::cos(along_y) - std::sin(turn);
+  const double c = std::sin(turn - along_y) / std::cos(along_y);
+  const double d =
+      -std::sin(turn - along_y) * std::tan(along_x) / std::cos(along_y) + std::cos(turn);
+  Affine by{d / scale, -b / scale, 0, -c / scale, a / scale, 0};
+  // Which fixed point holds.
+  constexpr double most_step = 1 << 16, most_move = 1 << 30;
+  const double step = std::max({std::abs(by.a), std::abs(by.b), std::abs(by.d), std::abs(by.e)});
+  PEAL_CHECK(
+      step < most_step && std::abs(translate[0]) < most_move && std::abs(translate[1]) < most_move,
+      "[data] affine: expected a picture to be left, got shears of ", shear[0], ", ", shear[1],
+      " degrees, a scale of ", scale, ", moved by ", translate[0], ", ", translate[1]);
+  const auto [x, y] = options.center.value_or(
+      std::array{static_cast<double>(image.width) * 0.5, static_cast<double>(image.height) * 0.5});
+  std::tie(by.c, by.f) = by(-x - translate[0], -y - translate[1]);
+  by.c += x;
+  by.f += y;
+  return taken_from(image, by, image.size(), options.interpolation, options.fill);
+}
+
 Image rotated(const Image& image, double degrees, Interpolation how, bool expand, Colour fill) {
-  PEAL_CHECK(how == Interpolation::nearest || how == Interpolation::bilinear,
-             "[data] rotate: expected the interpolation nearest or bilinear");
-  PEAL_CHECK(image.channels == 3, "[data] rotate: expected an image of 3 channels, got ",
-             image.channels);
+  check_taken_from("rotate", image, how);
   PEAL_CHECK(std::isfinite(degrees), "[data] rotate: expected an angle in degrees, got ", degrees);
   double angle = std::fmod(degrees, 360);
   if (angle < 0) angle += 360;
@@ -134,14 +210,7 @@ Image rotated(const Image& image, double degrees, Interpolation how, bool expand
                "[data] rotate: expected a result of at most ", most_pixels, " pixels, got ",
                size.height, " x ", size.width, "; rotate a smaller image, or without expand");
   }
-  Image made(size.height, size.width);
-  for (std::size_t i = 0; i < made.pixels.size(); ++i) made.pixels[i] = fill[i % 3];
-  if (how == Interpolation::nearest) {
-    nearest_from(image, by, made);
-  } else {
-    bilinear_from(image, by, made);
-  }
-  return made;
+  return taken_from(image, by, size, how, fill);
 }
 
 }  // namespace peal::data

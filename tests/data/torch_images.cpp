@@ -6,6 +6,7 @@
 // usage: torch_images FOLDER
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/safetensors.h>
+#include <peal/data/images/auto_augment.h>
 #include <peal/data/images/colour.h>
 #include <peal/data/images/geometry.h>
 #include <peal/data/images/image_folder.h>
@@ -14,6 +15,7 @@
 #include <peal/data/images/save_image.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -84,6 +86,12 @@ class Words {
   std::istringstream words_;
 };
 
+// torchvision's names, in the order of AugmentOp.
+const std::vector<std::string> operations{"Identity",     "ShearX",    "ShearY",     "TranslateX",
+                                          "TranslateY",   "Rotate",    "Brightness", "Color",
+                                          "Contrast",     "Sharpness", "Posterize",  "Solarize",
+                                          "AutoContrast", "Equalize",  "Invert"};
+
 data::Image transformed(const std::string& what, data::Image image, Words words) {
   if (what == "resize") {
     const auto how = interpolation_of(words.next<std::string>());
@@ -127,6 +135,19 @@ data::Image transformed(const std::string& what, data::Image image, Words words)
     const auto angle = words.next<double>();
     const auto how = interpolation_of(words.next<std::string>());
     return rotated(image, angle, how, words.next() != 0, {5, 6, 7});
+  }
+  if (what == "affine") {
+    const auto degrees = words.next<double>(), right = words.next<double>();
+    const auto down = words.next<double>(), scale = words.next<double>();
+    const auto along_x = words.next<double>(), along_y = words.next<double>();
+    const auto how = interpolation_of(words.next<std::string>());
+    return affine(image, degrees, {right, down}, scale, {along_x, along_y}, {how, {5, 6, 7}});
+  }
+  if (what == "augment") {
+    const auto op = std::ranges::find(operations, words.next<std::string>()) - operations.begin();
+    const auto magnitude = words.next<double>();
+    const auto how = interpolation_of(words.next<std::string>());
+    return augmented(image, {static_cast<data::AugmentOp>(op), magnitude}, {how, {5, 6, 7}});
   }
   if (what == "erase") return erased(image, words.box(), {255, 0, 3});
   fail(concat("no transform '", what, "'"));
@@ -177,7 +198,8 @@ bool check_transforms(const std::filesystem::path& folder) {
     } else {
       off = difference(transformed(what, images.at(which), Words(rest)), expected);
     }
-    int allowed = what == "hue" || what == "rotate" ? 1 : 0;
+    int allowed = what == "hue" || what == "rotate" || what == "affine" ? 1 : 0;
+    if (what == "augment" && rest.ends_with("bilinear")) allowed = 1;
     // Pillow 13 weighs some parts of images otherwise than all before it, whose bytes these are.
     if (newer && (what == "resized_crop" || what == "real_box")) allowed = 8;
     if (off < 0 || off > allowed) {
@@ -191,7 +213,7 @@ bool check_transforms(const std::filesystem::path& folder) {
     std::printf("%-12s %4d cases, %d of them not to the byte, largest difference %d\n",
                 what.c_str(), tally.cases, tally.off, tally.largest);
   }
-  return good && tallies.size() == 16;
+  return good && tallies.size() == 18;
 }
 
 bool check_mixed(const std::filesystem::path& folder) {
@@ -206,6 +228,48 @@ bool check_mixed(const std::filesystem::path& folder) {
                     equal(cut.y.data<float>(), all.at("cutmix.y"));
   std::printf("mixup and cutmix: %s\n", good ? "the same bits" : "other values");
   return good;
+}
+
+// The pairs that AutoAugment draws from, and the strengths of operations.
+bool check_policies(const std::filesystem::path& folder) {
+  int cases = 0, wrong = 0;
+  for (const auto& [key, expected] : load_safetensors(folder / "policies").tensors) {
+    std::istringstream head(key);
+    std::string what, which;
+    head >> what >> which;
+    bool good = true;
+    if (what == "policy") {
+      const auto policy = which == "imagenet"  ? data::AutoAugmentPolicy::imagenet
+                          : which == "cifar10" ? data::AutoAugmentPolicy::cifar10
+                                               : data::AutoAugmentPolicy::svhn;
+      std::vector<float> own;
+      for (const auto& pair : data::pairs_of(policy)) {
+        for (const data::PolicyStep& step : pair) {
+          own.push_back(static_cast<float>(step.op));
+          own.push_back(step.p);
+          own.push_back(static_cast<float>(step.bin.value_or(-1)));
+        }
+      }
+      good = own == expected.to_vector<float>();
+    } else {
+      int op = 0;
+      std::int64_t bins = 0, bin = 0;
+      head >> op >> bins;
+      for (const double magnitude : expected.to_vector<double>()) {
+        const auto of = static_cast<data::AugmentOp>(op);
+        const double own = which == "wide" ? data::wide_augment_magnitude(of, bin, bins)
+                                           : data::augment_magnitude(of, bin, bins, {240, 321});
+        good = good && std::abs(own - magnitude) <= 1e-6 * std::abs(magnitude);
+        ++bin;
+      }
+    }
+    ++cases;
+    if (good) continue;
+    ++wrong;
+    std::fprintf(stderr, "%s: other numbers\n", key.c_str());
+  }
+  std::printf("%d policies and spaces, %d other than torchvision's\n", cases, wrong);
+  return cases == 3 + 4 * 2 * 14 && wrong == 0;
 }
 
 bool check_grids(const std::filesystem::path& folder) {
@@ -247,8 +311,8 @@ bool check_grids(const std::filesystem::path& folder) {
 int main(int argc, char** argv) try {
   if (argc != 2) return 2;
   const bool files = check_files(argv[1]), transforms = check_transforms(argv[1]);
-  const bool grids = check_grids(argv[1]);
-  return check_mixed(argv[1]) && files && transforms && grids ? 0 : 1;
+  const bool grids = check_grids(argv[1]), policies = check_policies(argv[1]);
+  return check_mixed(argv[1]) && files && transforms && grids && policies ? 0 : 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -14,7 +14,7 @@ except ImportError as error:
     print(f"SKIPPED: {error}; install python3-torchvision to run this test")
     sys.exit(77)
 import numpy
-from torchvision.transforms import functional as F
+from torchvision.transforms import autoaugment, functional as F
 from torch_exchange import save
 
 
@@ -73,6 +73,36 @@ INTERPOLATIONS = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampl
 SIZES = ((1, 1), (5, 9), (32, 32), (61, 83), (120, 77))
 
 
+def spaces(width, height):
+    """The operations of automatic augmentation, each with some of its strengths."""
+    usual = autoaugment.RandAugment()._augmentation_space(31, (height, width))
+    usual["Invert"] = (torch.tensor(0.0), False)
+    wide = autoaugment.TrivialAugmentWide()._augmentation_space(31)
+    for space in (usual, wide):
+        for op, (magnitudes, signed) in space.items():
+            yield op, ([float(m) for m in magnitudes[::6]] if magnitudes.ndim else [0.0], signed)
+
+
+OPS = ("Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast", "Sharpness", "Posterize",
+       "Solarize", "AutoContrast", "Equalize", "Invert")
+
+
+def make_policies(folder):
+    """The spaces and pairs of automatic augmentation, as numbers."""
+    results = {}
+    for name in ("imagenet", "cifar10", "svhn"):
+        augment = autoaugment.AutoAugment(autoaugment.AutoAugmentPolicy(name))
+        steps = [[[OPS.index(op), p, -1 if bin is None else bin] for op, p, bin in pair] for pair in augment.policies]
+        results[f"policy {name}"] = torch.tensor(steps, dtype=torch.float32)
+    for bins in (2, 9, 10, 31):
+        of_kind = {"usual": autoaugment.RandAugment()._augmentation_space(bins, (240, 321)),
+                   "wide": autoaugment.TrivialAugmentWide()._augmentation_space(bins)}
+        for kind, space in of_kind.items():
+            for op, (magnitudes, _) in space.items():
+                results[f"space {kind} {OPS.index(op)} {bins}"] = magnitudes.expand(bins).to(torch.float64).contiguous()
+    save(f"{folder}/policies", results)
+
+
 def make_transforms(folder):
     """Each result under the words that peal's program reads: what, of which image, with which parameters."""
     results = {"pillow 0": torch.tensor([int(PIL.__version__.split(".")[0])])}
@@ -87,6 +117,7 @@ def make_transforms(folder):
     def add(words, k, pil):
         results[f"{words[0]} {k} {' '.join(str(word) for word in words[1:])}"] = as_tensor(pil)
 
+    modes = {name: F.InterpolationMode(name) for name in ("nearest", "bilinear")}
     random = numpy.random.RandomState(11)
     for k, pil in enumerate(images):
         width, height = pil.size
@@ -130,6 +161,18 @@ def make_transforms(folder):
                 for expand in (False, True):
                     turned = F.rotate(pil, float(angle), INTERPOLATIONS[name], expand, fill=(5, 6, 7))
                     add(("rotate", repr(float(angle)), name, int(expand)), k, turned)
+        for words in ((0, 3, -2, 1, 0, 0), (30, 0, 0, 0.7, 0, 0), (0, 2.5, 1.25, 1.3, 0, 0), (-75, 1, 2, 1.1, 12, -20),
+                      tuple(random.uniform(-30, 30, 3)) + (random.uniform(0.5, 2),) + tuple(random.uniform(-50, 50, 2))):
+            for name in ("nearest", "bilinear"):
+                angle, right, down, scale, *shear = map(float, words)
+                made = F.affine(pil, angle, [right, down], scale, shear, modes[name], fill=(5, 6, 7))
+                add(("affine", *(repr(float(word)) for word in words), name), k, made)
+        for op, (magnitudes, signed) in spaces(width, height):
+            for magnitude in magnitudes:
+                for name in ("nearest", "bilinear"):
+                    for sign in (1, -1) if signed else (1,):
+                        made = autoaugment._apply_op(pil, op, sign * magnitude, modes[name], (5, 6, 7))
+                        add(("augment", op, repr(sign * magnitude), name), k, made)
         part = box()
         tensor = torch.from_numpy(numpy.array(pil)).permute(2, 0, 1)
         white = torch.tensor([255, 0, 3], dtype=torch.uint8)[:, None, None]
@@ -180,3 +223,4 @@ if __name__ == "__main__":
     make_transforms(sys.argv[1])
     make_mixed(sys.argv[1])
     make_grids(sys.argv[1])
+    make_policies(sys.argv[1])

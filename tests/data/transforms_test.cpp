@@ -3,10 +3,12 @@
 // That pixels are torchvision's, for given parameters, is shown by torch_images.
 #include <doctest/doctest.h>
 #include <peal/autograd/core/context.h>
+#include <peal/data/images/auto_augment.h>
 #include <peal/data/images/colour.h>
 #include <peal/data/images/mixup.h>
 #include <peal/data/images/normalisation.h>
 #include <peal/data/images/random_transforms.h>
+#include <peal/data/images/tones.h>
 #include <peal/data/loader.h>
 #include <peal/tests/data/encode.h>
 #include <peal/tests/errors.h>
@@ -14,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -80,7 +83,8 @@ TEST_CASE("what is opened from a file is what the whole image would give") {
       data::Compose{data::CenterCrop(data::ImageSize{200, 64})},
       data::Compose{data::Resize(data::ImageSize{30, 70}), data::RandomCrop(30, {.padding = 4})},
       data::Compose{data::Compose{data::RandomRotation(30)}, data::Pad(3), data::Grayscale()},
-      data::Compose{data::ColorJitter({0.4, 0.4, 0.4, 0.1}), data::RandomVerticalFlip()}};
+      data::Compose{data::ColorJitter({0.4, 0.4, 0.4, 0.1}), data::RandomVerticalFlip()},
+      data::Compose{data::TrivialAugmentWide(), data::AutoAugment(), data::RandAugment()}};
   for (const bool jpeg : {true, false}) {
     const auto file = jpeg ? testing::jpeg_of(image) : testing::png_of(image);
     const Image whole = data::decode_image(file, "F");
@@ -176,6 +180,76 @@ TEST_CASE("crops, flips, erasures and jitter draw what they say") {
       hue_adjusted(
           saturation_adjusted(contrast_adjusted(brightness_adjusted(image, 1.4), 0.6), 1.2), 0.1));
   CHECK(jittered({3, 2, 1, 0}) != jittered({0, 1, 2, 3}));
+}
+
+TEST_CASE("automatic augmentation draws from its space, with either sign") {
+  using data::AugmentOp;
+  std::map<AugmentOp, int> trivial, randomly, pairs;
+  std::set<double> degrees;
+  std::size_t most = 0;
+  int skipped = 0;
+  constexpr int count = 2000;
+  const data::ImageSize size{331, 662};
+  for (int i = 0; i < count; ++i) {
+    Draw draw = draw_of(i);
+    const data::AugmentStep step = data::TrivialAugmentWide(5).drawn(draw);
+    ++trivial[step.op];
+    if (step.op == AugmentOp::rotate) degrees.insert(step.magnitude);
+    const auto two = data::RandAugment().drawn(size, draw);
+    REQUIRE(two.size() == 2);
+    for (const data::AugmentStep& each : two) {
+      ++randomly[each.op];
+      if (each.op == AugmentOp::translate_x) CHECK(std::abs(each.magnitude) == 90);
+      if (each.op == AugmentOp::translate_y) CHECK(std::abs(each.magnitude) == 45);
+    }
+    const auto pair = data::AutoAugment(data::AutoAugmentPolicy::svhn).drawn(size, draw);
+    most = std::max(most, pair.size());
+    skipped += pair.empty();
+    for (const data::AugmentStep& each : pair) ++pairs[each.op];
+  }
+  CHECK(degrees == std::set<double>{-135, -101.25, -67.5, -33.75, 0, 33.75, 67.5, 101.25, 135});
+  CHECK(trivial.size() == 14);
+  CHECK(randomly.size() == 14);
+  for (const auto& [op, times] : trivial) {
+    CHECK(op != AugmentOp::invert);
+    CHECK(std::abs(times - count / 14) < 60);
+    CHECK(std::abs(randomly[op] - count / 7) < 85);
+  }
+  CHECK(most == 2);
+  CHECK(skipped > 0);
+  CHECK(pairs.count(AugmentOp::posterize) == 0);  // in no pair of it
+  CHECK(pairs[AugmentOp::invert] > count / 5);
+  const Image image = drawn_image(9, 9);
+  CHECK(data::augmented(image, {AugmentOp::identity}) == image);
+  CHECK(data::augmented(image, {AugmentOp::sharpness, 0.5}) == sharpness_adjusted(image, 1.5));
+  const Image gone = data::augmented(image, {AugmentOp::translate_y, -8.9}, {.fill = {1, 2, 3}});
+  CHECK(std::equal(gone.row(0), gone.row(1), image.row(8)));
+  CHECK(std::vector<std::uint8_t>(gone.row(1), gone.row(1) + 3) ==
+        std::vector<std::uint8_t>{1, 2, 3});
+  CHECK(data::posterized(image, 0) == Image(9, 9));
+  CHECK(data::inverted(data::inverted(image)) == image);
+}
+
+TEST_CASE("what automatic augmentation refuses") {
+  const Image image = drawn_image(4, 4);
+  CHECK(
+      error_of([] { data::RandAugment(2, 31); }) ==
+      "[data] augment: expected a magnitude below the number of bins, and at least 2 of these, got "
+      "magnitude 31 of 31");
+  CHECK(error_of([] { data::TrivialAugmentWide(1); }).find("magnitude 0 of 1") !=
+        std::string::npos);
+  CHECK(error_of([] { data::RandAugment(0); }) ==
+        "[data] RandAugment: expected at least 1 operation, got 0");
+  CHECK(error_of([&] { data::posterized(image, 9); }) ==
+        "[data] posterize: expected 0 to 8 bits, got 9");
+  CHECK(error_of([] { data::augmented(Image(4, 4, 1), {data::AugmentOp::equalize}); }) ==
+        "[data] augment: expected an image of 3 channels, got 1");
+  CHECK(error_of([&] {
+          affine(image, 0, {0, 0}, 0, {0, 0});
+        }).find("a scale above 0") != std::string::npos);
+  CHECK(error_of([&] {
+          affine(image, 0, {0, 0}, 1, {90, 0});
+        }).find("a picture to be left") != std::string::npos);
 }
 
 TEST_CASE("shares of mixtures come from the beta distribution") {
