@@ -6,7 +6,8 @@
 // into another tensor what wants a gradient, and so is giving such a result to a collective
 // (Tensor's conversion to View). Leaves may be written. A temporary may be written where it shares
 // its elements (x.rows(0, 1), y.detach()); where nobody else holds them the write would be lost, so
-// the overloads for temporaries refuse it.
+// the overloads for temporaries refuse it. Methods that return what they have written refuse only
+// copies of parts (x.select(1, 0).fill_(2)): empty({3}).uniform_() is meant.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>

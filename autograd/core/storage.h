@@ -84,6 +84,11 @@ class Storage {
   bool is_piece() const { return piece_; }
   void mark_piece() { piece_ = true; }
 
+  // Its values are a copy of a part of another's, as select() gives. Who writes such a temporary
+  // meant to write the other.
+  bool is_copied_part() const { return copied_part_; }
+  void mark_copied_part(bool is = true) { copied_part_ = is; }
+
   // What its values are to be made of, while they are not (deferred.h); null for all others.
   const std::shared_ptr<DeferredValues>& deferred() const { return deferred_; }
   void set_deferred(std::shared_ptr<DeferredValues> values) { deferred_ = std::move(values); }
@@ -95,7 +100,7 @@ class Storage {
   std::atomic<std::uint64_t> version_{0}, newest_{0};
   std::optional<std::uint64_t> dropped_;  // the version at the last drop(), until restored()
   std::function<void()> release_, absent_;
-  bool owned_, piece_ = false;
+  bool owned_, piece_ = false, copied_part_ = false;
   std::atomic<std::uint64_t> broadcasts_{0};
   std::shared_ptr<DeferredValues> deferred_;
 };

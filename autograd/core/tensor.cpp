@@ -221,6 +221,11 @@ void check_temporary(std::string_view op, const Tensor& x) {
       "split, transpose and permute copy; rows(begin, end) and reshape share storage");
 }
 
+Tensor Tensor::to_be_written(std::string_view op) const {
+  if (storage()->is_copied_part()) check_temporary(op, *this);
+  return *this;
+}
+
 void Tensor::copy_(const Tensor& source, bool non_blocking) const&& {
   check_temporary("copy_", *this);
   const Tensor& here = *this;

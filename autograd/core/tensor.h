@@ -22,8 +22,10 @@
 #include <initializer_list>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -134,6 +136,8 @@ class Tensor {
   // and a device: it then leaves both tensors alone until an event after the copy is reached. Worth
   // it for pinned memory.
   Tensor to(Device device, bool non_blocking = false) const;
+  Tensor cpu() const { return to(Device{}); }
+  Tensor cuda(int index = 0) const { return to(Device{DeviceType::cuda, index}); }
   // Overwrites the elements (same shape and dtype, any device) and counts a version. Not recorded
   // (in_place.h): Error where this is a result, or the source is something, whose gradient is
   // wanted. Error too for a temporary that nobody else holds: what slice() gives is a copy.
@@ -155,40 +159,58 @@ class Tensor {
   const Tensor& index_put_(std::initializer_list<Index> index, Scalar value) const;
 
   // x += y is x = x + y in x's type and shape, to which y stretches, and all handles of x see it.
-  // Recorded where a gradient is wanted (ops/in_place.h). (ops)
-#define ASSIGNMENT(op)                               \
-  const Tensor& operator op(const Tensor& y) const&; \
-  const Tensor& operator op(Scalar y) const&;        \
-  Tensor operator op(const Tensor& y) const&&;       \
-  Tensor operator op(Scalar y) const&&;
-  ASSIGNMENT(+=)
-  ASSIGNMENT(-=)
-  ASSIGNMENT(*=)
-  ASSIGNMENT(/=)
+  // Recorded where a gradient is wanted (ops/in_place.h). add_(), sub_(), mul_() and div_() are the
+  // same by name. (ops)
+#define ASSIGNMENT(op, name)                                        \
+  const Tensor& operator op(const Tensor& y) const&;                \
+  const Tensor& operator op(Scalar y) const&;                       \
+  Tensor operator op(const Tensor& y) const&&;                      \
+  Tensor operator op(Scalar y) const&&;                             \
+  const Tensor& name(const Tensor& y) const& { return *this op y; } \
+  const Tensor& name(Scalar y) const& { return *this op y; }        \
+  Tensor name(const Tensor& y) const&&;                             \
+  Tensor name(Scalar y) const&&;
+  ASSIGNMENT(+=, add_)
+  ASSIGNMENT(-=, sub_)
+  ASSIGNMENT(*=, mul_)
+  ASSIGNMENT(/=, div_)
 #undef ASSIGNMENT
+  // x += alpha * y, x -= alpha * y: what a step of an optimizer writes. (ops)
+  const Tensor& add_(const Tensor& y, Scalar alpha) const&;
+  const Tensor& sub_(const Tensor& y, Scalar alpha) const&;
+  Tensor add_(const Tensor& y, Scalar alpha) const&&;
+  Tensor sub_(const Tensor& y, Scalar alpha) const&&;
 
-  // The same by name, and functions in place: x.exp_() is exp_(x). (ops)
-  const Tensor& add_(const Tensor& y) const { return *this += y; }
-  const Tensor& add_(Scalar y) const { return *this += y; }
-  const Tensor& sub_(const Tensor& y) const { return *this -= y; }
-  const Tensor& sub_(Scalar y) const { return *this -= y; }
-  const Tensor& mul_(const Tensor& y) const { return *this *= y; }
-  const Tensor& mul_(Scalar y) const { return *this *= y; }
-  const Tensor& div_(const Tensor& y) const { return *this /= y; }
-  const Tensor& div_(Scalar y) const { return *this /= y; }
+  // Functions in place: x.exp_() is exp_(x), x.fill_(2) is fill_(x, 2). Of a temporary the result
+  // has the values, `empty({3}).uniform_(-1, 1)`; Error for one that is a copy of a part of another
+  // tensor, which would not see them: `x.select(1, 0).fill_(2)`. (ops)
 #define IN_PLACE(name, parameters, arguments) \
   const Tensor& name##_ parameters const&;    \
   Tensor name##_ parameters const&&;
 #include <peal/autograd/core/in_place.def>
 #undef IN_PLACE
+#define WRITE_ALL(name, parameters, arguments) \
+  const Tensor& name parameters const&;        \
+  Tensor name parameters const&&;
+#define WRITE_SOME WRITE_ALL
+#include <peal/autograd/core/writes.def>
+#undef WRITE_ALL
+#undef WRITE_SOME
 
   // What is a function of peal as well. (ops)
 #define METHOD(result, name, parameters, arguments) result name parameters const;
 #include <peal/autograd/core/methods.def>
 #undef METHOD
+  // Of this shape, on this tensor's device, and in its type unless another is named. (ops)
+  Tensor new_empty(const Shape& shape, std::optional<DType> dtype = std::nullopt) const;
+  Tensor new_zeros(const Shape& shape, std::optional<DType> dtype = std::nullopt) const;
+  Tensor new_ones(const Shape& shape, std::optional<DType> dtype = std::nullopt) const;
+  Tensor new_full(const Shape& shape, Scalar value,
+                  std::optional<DType> dtype = std::nullopt) const;
   Tensor view(const std::vector<std::int64_t>& shape) const;  // reshape
   Tensor to(DType dtype) const;                               // cast
-  const Tensor& contiguous() const { return *this; }          // it always is
+  Tensor type_as(const Tensor& other) const { return to(other.dtype()).to(other.device()); }
+  const Tensor& contiguous() const { return *this; }  // it always is
 
   // These elements are used on `stream` too: once released, their memory is given out again only
   // after what that stream has queued by then.
@@ -238,6 +260,8 @@ class Tensor {
   static Tensor from_bytes(const void* data, std::int64_t count, DType dtype, const Shape& shape,
                            Device device);
   void* checked_data(DType dtype) const;
+  // This, a temporary that is to be written and returned. Error for a copied part.
+  Tensor to_be_written(std::string_view op) const;
   void read_item(void* value, DType dtype) const;
 
   std::shared_ptr<TensorBody> body_;

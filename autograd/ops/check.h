@@ -35,7 +35,9 @@ inline int checked_dim(std::string_view op, const Tensor& x, int dim) {
 // For an elementwise result: x's own storage where no other handle reaches it, else as much anew.
 // The result is another tensor, so that x keeps its place on the tape.
 inline Tensor like_or_over(const Tensor& x) {
-  return x.owned_alone() ? x.detach() : Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (!x.owned_alone()) return Tensor::empty(x.shape(), x.dtype(), x.device());
+  x.storage()->mark_copied_part(false);
+  return x.detach();
 }
 
 // Error where an integer type would have to cut the number off.

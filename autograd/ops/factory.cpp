@@ -138,17 +138,18 @@ Tensor eye(std::int64_t n, std::optional<std::int64_t> m, DType dtype, Device de
   return zeros_but("eye", ones({length}, dtype, device), {n, columns}, steps, 0);
 }
 
-void fill_(Tensor&& x, double value) {
+void fill_(Tensor&& x, Scalar value) {
   check_temporary("fill_", x);
   const Tensor& here = x;
   fill_(here, value);
 }
 
-void fill_(const Tensor& x, double value) {
+void fill_(const Tensor& x, Scalar value) {
   const OpName op("fill_");
   check_in_place("fill_", x);
-  check_value("fill_", value, x.dtype());
-  fill_with("fill_", x, value);
+  if (!value.fits_double()) return x.detach().copy_(full_like(x, value));
+  check_value("fill_", value.to<double>(), x.dtype());
+  fill_with("fill_", x, value.to<double>());
   x.storage()->bump_version();
 }
 

@@ -40,7 +40,7 @@ Tensor eye(std::int64_t n, std::optional<std::int64_t> m = std::nullopt, DType d
 
 // Overwrites every element; counts a version. Error for a temporary that nobody else holds
 // (core/in_place.h).
-void fill_(const Tensor& x, double value);
-void fill_(Tensor&& x, double value);
+void fill_(const Tensor& x, Scalar value);
+void fill_(Tensor&& x, Scalar value);
 
 }  // namespace peal

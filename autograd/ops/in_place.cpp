@@ -45,6 +45,19 @@ void assign(std::string_view op, Unary which, Binary of, const Tensor& x, Scalar
   write_back(op, x, f(x, y));
 }
 
+// x becomes x + alpha * y, or x - alpha * y.
+void assign_scaled(std::string_view op, const Tensor& x, const Tensor& y, Scalar alpha,
+                   bool minus) {
+  TraceSpan span(op);
+  const bool same = x.dtype() == y.dtype() && x.shape() == y.shape() && x.device() == y.device();
+  const bool direct = same && is_floating(x.dtype()) && alpha.fits_double();
+  if (!write_is_recorded(op, x, y) && direct) {
+    return peal::add_(x, y, minus ? -alpha.to<double>() : alpha.to<double>());
+  }
+  const Tensor scaled = y * alpha;
+  write_back(op, x, minus ? x - scaled : x + scaled);
+}
+
 // A recorded write gives x elements of its own, so of a tensor that has the others, and maybe these
 // too, x would be no part any more; under NoGrad it is written through x.
 void check_whole(std::string_view op, const Tensor& x) {
@@ -114,11 +127,36 @@ void write_back(std::string_view op, const Tensor& x, const Tensor& r) {
   Tensor Tensor::operator op(Scalar y) const&& {                                         \
     check_kept(#op, *this, {});                                                          \
     return static_cast<const Tensor&>(*this) op y;                                       \
+  }                                                                                      \
+  Tensor Tensor::name##_(const Tensor& y) const&& {                                      \
+    const Tensor here = to_be_written(#name "_");                                        \
+    return here op y;                                                                    \
+  }                                                                                      \
+  Tensor Tensor::name##_(Scalar y) const&& {                                             \
+    const Tensor here = to_be_written(#name "_");                                        \
+    return here op y;                                                                    \
   }
 ASSIGNMENT(+=, add, add_scalar, +)
 ASSIGNMENT(-=, sub, add_scalar, -)
 ASSIGNMENT(*=, mul, mul_scalar, +)
 ASSIGNMENT(/=, div, div_scalar, +)
 #undef ASSIGNMENT
+
+const Tensor& Tensor::add_(const Tensor& y, Scalar alpha) const& {
+  assign_scaled("add_", *this, y, alpha, false);
+  return *this;
+}
+const Tensor& Tensor::sub_(const Tensor& y, Scalar alpha) const& {
+  assign_scaled("sub_", *this, y, alpha, true);
+  return *this;
+}
+Tensor Tensor::add_(const Tensor& y, Scalar alpha) const&& {
+  const Tensor here = to_be_written("add_");
+  return here.add_(y, alpha);
+}
+Tensor Tensor::sub_(const Tensor& y, Scalar alpha) const&& {
+  const Tensor here = to_be_written("sub_");
+  return here.sub_(y, alpha);
+}
 
 }  // namespace peal

@@ -122,15 +122,30 @@ class Indexed {
   Tensor detach() const { return get().detach(); }
   Tensor clone() const { return get().clone(); }
   Tensor to(Device device) const { return get().to(device); }
+  Tensor cpu() const { return get().cpu(); }
   Tensor to(DType dtype) const { return get().to(dtype); }
   Tensor view(const std::vector<std::int64_t>& shape) const { return get().view(shape); }
   void backward() const { get().backward(); }
   void zero_() const { store(0); }
-  void fill_(Scalar value) const { store(value); }
   void copy_(const Tensor& values) const { store(values); }
+  const Indexed& add_(const Tensor& y) const { return *this += y; }
+  const Indexed& sub_(const Tensor& y) const { return *this -= y; }
+  const Indexed& mul_(const Tensor& y) const { return *this *= y; }
+  const Indexed& div_(const Tensor& y) const { return *this /= y; }
+  const Indexed& add_(Scalar y) const { return *this += y; }
+  const Indexed& sub_(Scalar y) const { return *this -= y; }
+  const Indexed& mul_(Scalar y) const { return *this *= y; }
+  const Indexed& div_(Scalar y) const { return *this /= y; }
+  const Indexed& add_(const Tensor& y, Scalar alpha) const;
+  const Indexed& sub_(const Tensor& y, Scalar alpha) const;
 #define IN_PLACE(name, parameters, arguments) const Indexed& name##_ parameters const;
 #include <peal/autograd/core/in_place.def>
 #undef IN_PLACE
+#define WRITE_ALL(name, parameters, arguments) const Indexed& name parameters const;
+#define WRITE_SOME WRITE_ALL
+#include <peal/autograd/core/writes.def>
+#undef WRITE_ALL
+#undef WRITE_SOME
 #define METHOD(result, name, parameters, arguments) result name parameters const;
 #include <peal/autograd/core/methods.def>
 #undef METHOD

@@ -50,7 +50,9 @@ Tensor part(std::string_view op, const Tensor& x, int dim, std::int64_t start, s
   steps[static_cast<std::size_t>(dim)] *= step;
   Shape shape = x.shape();
   shape[dim] = count;
-  return taken(op, x, shape, steps, at);
+  Tensor out = taken(op, x, shape, steps, at);
+  out.storage()->mark_copied_part();
+  return out;
 }
 
 }  // namespace

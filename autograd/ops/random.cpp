@@ -223,6 +223,13 @@ void exponential_(const Tensor& x, double rate, Generator& generator) {
   const Tensor drawn = exponentials("exponential_", x.shape(), x.device(), generator) / rate;
   x.detach().copy_(cast(drawn, x.dtype()));
 }
+void random_(const Tensor& x, std::int64_t low, std::int64_t high, Generator& generator) {
+  const OpName op("random_");
+  check_in_place("random_", x);
+  check_value("random_", static_cast<double>(low), x.dtype());
+  check_value("random_", static_cast<double>(high - 1), x.dtype());
+  x.detach().copy_(randint(low, high, x.shape(), x.dtype(), x.device(), generator));
+}
 
 void uniform_(Tensor&& x, double low, double high, Generator& generator) {
   check_temporary("uniform_", x);
@@ -239,6 +246,10 @@ void bernoulli_(Tensor&& x, double probability, Generator& generator) {
 void exponential_(Tensor&& x, double rate, Generator& generator) {
   check_temporary("exponential_", x);
   exponential_(static_cast<const Tensor&>(x), rate, generator);
+}
+void random_(Tensor&& x, std::int64_t low, std::int64_t high, Generator& generator) {
+  check_temporary("random_", x);
+  random_(static_cast<const Tensor&>(x), low, high, generator);
 }
 
 }  // namespace peal

@@ -43,7 +43,8 @@ Tensor bernoulli(const Tensor& x, Generator& generator = context().generator);
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement = false,
                    Generator& generator = context().generator);
 
-// Overwrite every element, as fill_() does (factory.h). exponential_: of this rate.
+// Overwrite every element, as fill_() does (factory.h). exponential_: of this rate. random_:
+// integers in [low, high), in x's type.
 void uniform_(const Tensor& x, double low = 0, double high = 1,
               Generator& generator = context().generator);
 void normal_(const Tensor& x, double mean = 0, double deviation = 1,
@@ -51,11 +52,15 @@ void normal_(const Tensor& x, double mean = 0, double deviation = 1,
 void bernoulli_(const Tensor& x, double probability = 0.5,
                 Generator& generator = context().generator);
 void exponential_(const Tensor& x, double rate = 1, Generator& generator = context().generator);
+void random_(const Tensor& x, std::int64_t low, std::int64_t high,
+             Generator& generator = context().generator);
 void uniform_(Tensor&& x, double low = 0, double high = 1,
               Generator& generator = context().generator);
 void normal_(Tensor&& x, double mean = 0, double deviation = 1,
              Generator& generator = context().generator);
 void bernoulli_(Tensor&& x, double probability = 0.5, Generator& generator = context().generator);
 void exponential_(Tensor&& x, double rate = 1, Generator& generator = context().generator);
+void random_(Tensor&& x, std::int64_t low, std::int64_t high,
+             Generator& generator = context().generator);
 
 }  // namespace peal

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every line of core/in_place.def: the form in place is the function, whether or not it is
-// recorded.
+// Every line of core/in_place.def and core/writes.def: the form in place is the function, whether
+// or not it is recorded.
 #include <peal/autograd/ops/ops.h>
 #include <peal/tests/errors.h>
 
@@ -195,6 +195,193 @@ TEST_CASE("operators by name, and what does not fit") {
   const NoGrad guard;
   clamp_(w, 0, .5);
   CHECK(doubles(w) == std::vector<double>{.5, .5});
+}
+
+namespace {
+
+#define WRITE_ALL(name, parameters, arguments) +1
+#define WRITE_SOME WRITE_ALL
+constexpr std::size_t writes = 0
+#include <peal/autograd/core/writes.def>
+    ;
+#undef WRITE_ALL
+#undef WRITE_SOME
+
+struct Write {
+  const char* call;
+  std::function<void(const Tensor&)> function, method, of_part, of_temporary;
+  bool recorded;  // where it is, by the function
+};
+
+std::vector<Write> all_writes() {
+  const Tensor mask = normal<double>({3, 4}, 2) < 0, values = normal<double>({3, 4}, 3);
+  const Tensor index = argsort(normal<double>({3, 4}, 6), 0), row = tensor({2});
+  const Tensor one = normal<double>({1, 4}, 4);
+  std::vector<Write> rows;
+#define ROW(name, recorded, ...)                                                             \
+  rows.push_back({#name, [=](const Tensor& t) { peal::name(t __VA_OPT__(, ) __VA_ARGS__); }, \
+                  [=](const Tensor& t) {                                                     \
+                    const Tensor got = t.name(__VA_ARGS__);                                  \
+                    CHECK(got.same_as(t));                                                   \
+                  },                                                                         \
+                  [=](const Tensor& t) { t[Ellipsis].name(__VA_ARGS__); },                   \
+                  [=](const Tensor& t) {                                                     \
+                    const Tensor got = t.detach().name(__VA_ARGS__);                         \
+                    CHECK(equal(got, t));                                                    \
+                  },                                                                         \
+                  recorded});
+  ROW(fill_, false, 2)
+  ROW(uniform_, false)
+  ROW(uniform_, false, -1, 1)
+  ROW(normal_, false)
+  ROW(normal_, false, 1, 0.5)
+  ROW(bernoulli_, false)
+  ROW(bernoulli_, false, 0.25)
+  ROW(exponential_, false)
+  ROW(exponential_, false, 2)
+  ROW(random_, false, -3, 9)
+  ROW(masked_fill_, true, mask, 2)
+  ROW(masked_fill_, true, mask, tensor(2.).to(DType::f64))
+  ROW(masked_scatter_, true, mask, values)
+  ROW(scatter_, true, 0, index, values)
+  ROW(scatter_, true, 0, index, 2)
+  ROW(scatter_add_, true, 0, index, values)
+  ROW(index_add_, true, 0, row, one)
+  ROW(index_copy_, true, 0, row, one)
+  ROW(index_fill_, true, 0, row, 2)
+#undef ROW
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("methods that overwrite are their functions, of a tensor, a part and what shares it") {
+  const std::vector<Write> rows = all_writes();
+  CHECK(rows.size() + 3 == writes);  // and, of random numbers, those below
+  const Tensor before = normal<double>({3, 4}, 1);
+  const auto after = [&](const auto& write) {
+    manual_seed(5);
+    const Tensor x = before.clone();
+    write(x);
+    return x;
+  };
+  for (const Write& row : rows) {
+    CAPTURE(row.call);
+    const Tensor expected = after(row.function);
+    CHECK(!equal(expected, before));
+    CHECK(equal(after(row.method), expected));
+    CHECK(equal(after(row.of_part), expected));
+    CHECK(equal(after(row.of_temporary), expected));
+  }
+  Generator one(3), two(3);
+  const Tensor x = empty({100}), y = empty({100});
+  uniform_(x, -1, 1, one);
+  y.uniform_(-1, 1, two);
+  CHECK(equal(x, y));
+  normal_(x, 2, 3, one);
+  y.normal_(2, 3, two);
+  CHECK(equal(x, y));
+  const Tensor n = Tensor::zeros({1000}, DType::i64).random_(6);
+  CHECK(min(n).item<std::int64_t>() == 0);
+  CHECK(max(n).item<std::int64_t>() == 5);
+  CHECK(has(error_of([] { empty({2}, DType::u8).random_(256 + 1); }), "random_: 256 is not a"));
+}
+
+TEST_CASE("what overwrites a result is recorded right, or refused") {
+  for (const Write& row : all_writes()) {
+    CAPTURE(row.call);
+    const auto gradient = [&](const auto& write) {
+      manual_seed(5);
+      const Tensor w = normal<double>({3, 4}, 1).set_requires_grad();
+      const Tensor x = w * 3;
+      write(x);
+      sum(x * x).backward();
+      return w.grad();
+    };
+    // A part that is overwritten whole is cut off.
+    const Tensor of_part = gradient(row.of_part);
+    if (row.recorded) {
+      CHECK(equal(gradient(row.method), gradient(row.function)));
+      CHECK(equal(of_part, gradient(row.function)));
+    } else {
+      CHECK(
+          has(error_of([&] { gradient(row.method); }), "would be written in place, which is not"));
+      CHECK(equal(of_part, zeros_like(of_part)));
+    }
+  }
+}
+
+TEST_CASE("add_ and sub_ of so much of another: recorded, cast and stretched as +=") {
+  const Tensor x = normal<float>({3, 4}, 1), y = normal<float>({3, 4}, 2);
+  Tensor to = x.clone();
+  const Tensor shares = to.detach();
+  CHECK(to.add_(y, 0.5).same_as(to));
+  CHECK(distance(shares, x + y * 0.5) < 1e-6);
+  to.sub_(y, 0.5);
+  CHECK(distance(shares, x) < 1e-6);
+  to.add_(y[0], -2);  // stretched
+  CHECK(distance(shares, x - y[0] * 2) < 1e-6);
+  const Tensor n = tensor({1, 2});
+  n.add_(tensor({10, 20}), 3);
+  CHECK(equal(n, tensor({31, 62})));
+  CHECK(has(error_of([&] { n.add_(tensor({1, 1}), 0.5); }), "add_: the result is f32"));
+  const auto gradients = [&](const auto& write) {
+    const Tensor w = x.clone().set_requires_grad(), v = y.clone().set_requires_grad();
+    const Tensor z = w * w;
+    write(z, v);
+    sum(z * z).backward();
+    return cat({w.grad(), v.grad()});
+  };
+  CHECK(distance(gradients([](const Tensor& a, const Tensor& b) { a.sub_(b, 3); }),
+                 gradients([](const Tensor& a, const Tensor& b) { a -= b * 3; })) == 0);
+  CHECK(distance(gradients([](const Tensor& a, const Tensor& b) { a[1].add_(b[2], 3); }),
+                 gradients([](const Tensor& a, const Tensor& b) { a[1] += b[2] * 3; })) == 0);
+  const Tensor w = ones({2}).set_requires_grad();
+  CHECK(has(error_of([&] { w.add_(ones({2}), 2); }), "add_: a leaf of shape [2] that requires"));
+  w.detach().add_(ones({2}), 2);  // what an optimizer writes
+  CHECK(doubles(w) == std::vector<double>{3, 3});
+}
+
+TEST_CASE("methods return what they write of a temporary, but for copies of parts") {
+  const Tensor x = normal<float>({3, 4}, 1), before = x.clone();
+  CHECK(doubles(empty({2}).fill_(3)) == std::vector<double>{3, 3});
+  CHECK(equal(zeros({3, 4}).add_(x, 2).mul_(x), x * 2 * x));
+  CHECK(equal((x * 1).clamp_(0, 1), clamp(x, 0, 1)));
+  x.rows(0, 1).fill_(7);
+  CHECK(doubles(x[0]) == std::vector<double>(4, 7));
+  x.copy_(before);
+  for (const auto& write : std::vector<std::function<void()>>{
+           [&] { x.select(1, 0).fill_(2); },
+           [&] { x.narrow(1, 0, 2).uniform_(); },
+           [&] { slice(x, 1, 0, 2).exp_(); },
+           [&] { x.split(2, 1)[0].add_(1); },
+           [&] { x.unbind(1)[0].sub_(ones({3}), 2); },
+           [&] { x.diagonal().fill_(1); },
+           [&] {
+             x.chunk(2, 1)[1].masked_fill_(ones({3, 2}, DType::boolean), 0);
+           },
+       }) {
+    CHECK(has(error_of(write), "nobody else holds"));
+  }
+  CHECK(equal(x, before));
+  CHECK(equal(relu(x.select(1, 0)).mul_(2), relu(x.select(1, 0)) * 2));  // in the copy's memory
+  x[{Slice(), 0}].fill_(2);
+  CHECK(doubles(x.select(1, 0)) == std::vector<double>(3, 2));
+}
+
+TEST_CASE("new tensors of a tensor's type and device") {
+  const Tensor n = tensor({1, 2});
+  CHECK(equal(n.new_zeros({2, 2}), Tensor::zeros({2, 2}, DType::i64)));
+  CHECK(equal(n.new_ones({3}), tensor({1, 1, 1})));
+  CHECK(equal(n.new_full({2}, 7), tensor({7, 7})));
+  CHECK(n.new_empty({4}).dtype() == DType::i64);
+  CHECK(equal(ones({2}).type_as(n), tensor({1, 1})));
+  CHECK(n.cpu().same_as(n));
+  CHECK(equal(n.new_full({2}, .5, DType::f64), full({2}, .5, DType::f64)));
+  CHECK(has(error_of([&] { n.new_full({2}, .5); }), "0.5 is not a value of i64"));
+  const std::int64_t large = (std::int64_t{1} << 53) + 1;
+  n.fill_(large);
+  CHECK(n.to_vector<std::int64_t>() == std::vector<std::int64_t>{large, large});
 }
 
 TEST_CASE("what is added may overlap what it is added to") {
