@@ -42,5 +42,5 @@ configure_package_config_file(cmake/pealConfig.cmake.in "${PROJECT_BINARY_DIR}/p
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/peal)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/pealConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/pealConfig.cmake" "${PROJECT_BINARY_DIR}/pealConfigVersion.cmake"
-  cmake/FindCuDnn.cmake cmake/FindNccl.cmake cmake/FindOneDnn.cmake cmake/FindSentencePiece.cmake
+  cmake/FindCuDnn.cmake cmake/FindNccl.cmake cmake/FindOneDnn.cmake cmake/FindParquet.cmake cmake/FindSentencePiece.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/peal)

@@ -33,6 +33,7 @@
 #include <peal/data/subset.h>
 #include <peal/data/synthetic_digits.h>
 #include <peal/data/tables/encoded.h>
+#include <peal/data/tables/parquet.h>
 #include <peal/data/tables/statistics.h>
 #include <peal/data/tables/table.h>
 #include <peal/data/tensor_dataset.h>
