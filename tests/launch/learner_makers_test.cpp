@@ -16,6 +16,7 @@
 
 #include "points.h"
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -187,17 +188,6 @@ TEST_CASE("a table's loaders: some rows judge, and the others say how all are re
     const auto asked = learner.get_preds(dls.test_dl(data::read_table(unjudged)).get());
     CHECK(max(abs(asked.predictions - found.predictions)).item<float>() == 0);
     CHECK(!asked.targets.defined());
-    // But it is no validation.
-    const std::string unseen = "none of the 40 samples of the validation has a y";
-    testing::check_has(
-        testing::error_of([&] { learner.validate(dls.test_dl(data::read_table(unjudged)).get()); }),
-        unseen);
-    CHECK(learner.validate().size() == 1);
-    launch::DataLoaders half(job, data::encoded(table, dls.statistics()),
-                             data::encoded(data::read_table(unjudged), dls.statistics()),
-                             {.batch_size = 4});
-    auto blind = launch::tabular_learner(job, half, dls.statistics(), {}, {.layers = {4}});
-    testing::check_has(testing::error_of([&] { blind.fit(1, 0.01); }), unseen);
     const auto by_chance = launch::TabularDataLoaders::from_table(
         job, table, columns, {.seed = 3, .loaders = {.batch_size = 4}});
     CHECK(by_chance.statistics() != dls.statistics());
@@ -219,6 +209,44 @@ TEST_CASE("a table's loaders: some rows judge, and the others say how all are re
     });
     testing::check_has(twice, "expected every row once, got 3 of which 2 are different");
   });
+}
+
+TEST_CASE("rows of which nobody knows the target are no validation, on any rank") {
+  const testing::Folder folder;
+  const data::Table table = people(folder);
+  const auto unjudged = folder.path / "unjudged.csv";
+  {
+    std::ifstream in(folder.path / "people.csv");
+    std::ofstream out(unjudged);
+    for (std::string line; std::getline(in, line);) out << line.substr(0, line.rfind(',')) << '\n';
+  }
+  const auto statistics = data::statistics_of(table, columns);
+  for (const int ranks : {1, 2}) {
+    for (const bool alone : {true, false}) {
+      std::atomic<int> told = 0;
+      const std::string last = testing::error_of([&] {  // and what ends a group that failed
+        comm::run_ranks(ranks, [&](const comm::ProcessGroup& group) {
+          launch::Job job(group);
+          launch::DataLoaders dls(job, data::encoded(table, statistics),
+                                  data::encoded(data::read_table(unjudged), statistics),
+                                  {.batch_size = 4});
+          auto learner = launch::tabular_learner(job, dls, statistics, {}, {.layers = {4}});
+          CHECK(!learner.get_preds().targets.defined());  // which asks for none
+          testing::check_has(testing::error_of([&] {
+                               if (alone) {
+                                 learner.validate();
+                               } else {
+                                 learner.fit(1, 0.01);
+                               }
+                             }),
+                             "none of the 40 samples of the validation has a y");
+          ++told;
+        });
+      });
+      CHECK(told == ranks);
+      if (ranks > 1) testing::check_has(last, "none of the 40 samples");
+    }
+  }
 }
 
 // Whose statistics, the words there are, are the same whatever rows judge.
