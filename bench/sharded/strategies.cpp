@@ -160,6 +160,16 @@ void add_tensor_parallel(const Net& net, const std::string& name, nn::TensorPara
          return training;
        }});
   all.back().sharded = false;
+  all.push_back(
+      {"fsdp 2 x " + name + " 2", {4}, [=](const Net& of, const comm::ProcessGroup& group) {
+         const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+         Made training = begun(of, mesh.get_group("dp"));
+         cut(of, made(of, mesh.get_group("dp")), mesh.get_group("tp"), *training);
+         training->fsdp.emplace(*training->tensor, mesh.get_group("dp"));
+         training->optimizer = of.optimizer(training->fsdp->local_parameters(), nullptr).optimizer;
+         return training;
+       }});
+  all.back().sharded = false;
 }
 
 // A pipe, or several on shares of a batch.
