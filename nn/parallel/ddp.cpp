@@ -101,7 +101,8 @@ DistributedDataParallel::NoSync DistributedDataParallel::no_sync() {
 
 Tensor DistributedDataParallel::forward(const Tensor& x) {
   const auto scope = rounded();
-  return Module::forward(scope ? rounded_input(x, mixed_precision()) : x);
+  return given_output(Module::forward(scope ? rounded_input(x, mixed_precision()) : x),
+                      mixed_precision());
 }
 
 std::shared_ptr<void> DistributedDataParallel::rounded() { return State::round(state_); }

@@ -128,17 +128,23 @@ class DistributedDataParallel : public Module {
   // What it gives has to be kept: its life is the span without communication.
   [[nodiscard]] NoSync no_sync();
 
-  // The module's, as Module::call(); both with rounded parameters and inputs, where the options say
-  // so.
+  // The module's, as Module::call(); both with rounded parameters, inputs and outputs, where the
+  // options say so.
   Tensor forward(const Tensor& x) override;
   template <class F, class... Args>
   auto call(F&& f, const Args&... args) {
     const std::shared_ptr<void> scope = rounded();
-    if (!scope) return Module::call(std::forward<F>(f), args...);
+    if (!scope && !mixed_precision().output_dtype) {
+      return Module::call(std::forward<F>(f), args...);
+    }
     std::tuple<Args...> given(args...);
-    each_tensor(given, [this](Tensor& each) { each = rounded_input(each, mixed_precision()); });
-    return std::apply(
+    if (scope) {
+      each_tensor(given, [this](Tensor& each) { each = rounded_input(each, mixed_precision()); });
+    }
+    auto result = std::apply(
         [&](const Args&... inputs) { return Module::call(std::forward<F>(f), inputs...); }, given);
+    each_tensor(result, [this](Tensor& each) { each = given_output(each, mixed_precision()); });
+    return result;
   }
 
   // Where the options say so: until what is returned goes, the model's parameters are rounded ones,

@@ -80,6 +80,7 @@ void check(const MixedPrecision& settings) {
   expect("param_dtype", settings.param_dtype, false);
   expect("reduce_dtype", settings.reduce_dtype, true);
   expect("buffer_dtype", settings.buffer_dtype, true);
+  expect("output_dtype", settings.output_dtype, true);
   PEAL_CHECK(!settings.keep_low_precision_grads || settings.param_dtype,
              "[ddp] mixed_precision: keep_low_precision_grads is of gradients that come in a "
              "param_dtype, which is not given");
@@ -124,6 +125,11 @@ std::shared_ptr<void> round_parameters(const NamedTensors& parameters,
 Tensor rounded_input(const Tensor& x, const MixedPrecision& settings) {
   const bool wanted = settings.param_dtype && settings.cast_forward_inputs && x.defined();
   return wanted && is_floating(x.dtype()) ? cast(x, *settings.param_dtype) : x;
+}
+
+Tensor given_output(const Tensor& y, const MixedPrecision& settings) {
+  const bool wanted = settings.output_dtype && y.defined() && is_floating(y.dtype());
+  return wanted ? cast(y, *settings.output_dtype) : y;
 }
 
 }  // namespace peal::nn

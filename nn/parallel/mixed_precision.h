@@ -26,13 +26,15 @@ struct MixedPrecision {
   std::optional<DType> reduce_dtype{};
   // What floating buffers become when the model is wrapped, and stay.
   std::optional<DType> buffer_dtype{};
+  // What the wrapped model gives becomes: f16, bf16 or f32; what it is where it is not given.
+  std::optional<DType> output_dtype{};
   bool cast_forward_inputs = true;
   // Gradients stay in reduce_dtype, and take that much memory; else they are in the masters' type.
   bool keep_low_precision_grads = false;
 
-  // Whether any of the three types is given, and the type in which gradients travel; none: their
+  // Whether any of the four types is given, and the type in which gradients travel; none: their
   // own.
-  bool any() const { return param_dtype || reduce_dtype || buffer_dtype; }
+  bool any() const { return param_dtype || reduce_dtype || buffer_dtype || output_dtype; }
   std::optional<DType> travels_in() const { return reduce_dtype ? reduce_dtype : param_dtype; }
   // What gradients of masters of that type are kept in.
   DType gradient_of(DType master) const {
@@ -63,5 +65,7 @@ std::shared_ptr<void> round_parameters(const NamedTensors& parameters,
                                        const MixedPrecision& settings);
 // An input of the model, of any shape: a floating one in its type.
 Tensor rounded_input(const Tensor& x, const MixedPrecision& settings);
+// What the model gives: a floating one in output_dtype.
+Tensor given_output(const Tensor& y, const MixedPrecision& settings);
 
 }  // namespace peal::nn

@@ -58,8 +58,9 @@ std::string dtypes_of(const MixedPrecision& settings) {
     return dtype ? concat(*dtype) : std::string("own");
   };
   return concat("parameters ", text(settings.param_dtype), " reduce ", text(settings.reduce_dtype),
-                " buffers ", text(settings.buffer_dtype), " inputs ", settings.cast_forward_inputs,
-                " kept ", settings.keep_low_precision_grads);
+                " buffers ", text(settings.buffer_dtype), " outputs ", text(settings.output_dtype),
+                " inputs ", settings.cast_forward_inputs, " kept ",
+                settings.keep_low_precision_grads);
 }
 
 Planned plan_of(const MemberList& members, const DDPOptions& options,

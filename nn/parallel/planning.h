@@ -38,7 +38,7 @@ Planned plan_or_why(const MemberList& members, const DDPOptions& options,
 Planned plan_of_all(const MemberList& members, const DDPOptions& options,
                     const comm::ProcessGroup& group, std::span<const int> order = {});
 
-// "parameters bf16 reduce own buffers own inputs true kept false".
+// "parameters bf16 reduce own buffers own outputs own inputs true kept false".
 std::string dtypes_of(const MixedPrecision& settings);
 // What is to be the same on all ranks.
 std::string describe(const Planned& planned, const MemberList& members, const DDPOptions& options);

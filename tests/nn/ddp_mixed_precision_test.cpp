@@ -174,6 +174,21 @@ TEST_CASE("methods by name, evaluation and modules that hold the wrapper are rou
   });
 }
 
+TEST_CASE("what a model gives, and a method of its, is in output_dtype") {
+  two([](const Group& group, int rank) {
+    for (const bool rounds : {false, true}) {
+      Net net;
+      nn::MixedPrecision precision{.output_dtype = rounds ? DType::f32 : DType::bf16};
+      if (rounds) precision.param_dtype = DType::bf16;
+      DDP ddp(net, group, {.mixed_precision = precision});
+      const Tensor x = input(rank, 1);
+      CHECK(ddp(x).dtype() == *precision.output_dtype);
+      CHECK(ddp.call(&Net::twice, x, 2.0).dtype() == *precision.output_dtype);
+      CHECK(*net.seen == (rounds ? DType::bf16 : DType::f32));
+    }
+  });
+}
+
 TEST_CASE("inputs may be left alone, and buffers are converted for good") {
   struct Normed : nn::Module {
     nn::Linear fc = add("fc", nn::Linear(3, 4));

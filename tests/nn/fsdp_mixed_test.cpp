@@ -307,6 +307,28 @@ TEST_CASE("inputs are given in param_dtype, unless they are to stay; buffers are
   });
 }
 
+TEST_CASE("what the model gives is in output_dtype, and its gradients are as without") {
+  two([](const Group& group, int rank) {
+    std::vector<std::vector<float>> gradients[2];
+    for (const bool wide : {false, true}) {
+      Whole model;
+      nn::MixedPrecision precision = in_bf16;
+      if (wide) precision.output_dtype = DType::f32;
+      FSDP fsdp(model, group, {.wrap = nn::wrap_by_name({"b"}), .mixed_precision = precision});
+      const Tensor y = fsdp(row(rank, 1));
+      CHECK(y.dtype() == (wide ? DType::f32 : DType::bf16));
+      sum(cast(y, DType::f32)).backward();
+      for (const auto& [name, piece] : fsdp.local_parameters()) {
+        gradients[wide ? 1 : 0].push_back(piece.grad().to_vector<float>());
+      }
+      const NoGrad guard;
+      CHECK(fsdp.call(&Whole::forward, row(rank, 1)).dtype() == y.dtype());
+      CHECK(contains(fsdp.explain(), wide ? "outputs f32" : "outputs own"));
+    }
+    CHECK(gradients[0] == gradients[1]);
+  });
+}
+
 TEST_CASE("beside frozen parameters in bf16 others train as in f32") {
   ranks(3, [](const Group& group, int rank) {
     Whole model, whole;
@@ -359,6 +381,8 @@ TEST_CASE("precisions that make no sense, or differ between ranks, are an Error 
                  "keep_low_precision_grads is DistributedDataParallel's"));
   CHECK(contains(told([](int) { return nn::MixedPrecision{.param_dtype = DType::i32}; }),
                  "param_dtype: expected f16 or bf16, got i32"));
+  CHECK(contains(told([](int) { return nn::MixedPrecision{.output_dtype = DType::i64}; }),
+                 "output_dtype: expected f16, bf16 or f32, got i64"));
   CHECK(contains(told([](int rank) {
                    return nn::MixedPrecision{.param_dtype = rank == 0 ? DType::bf16 : DType::f16};
                  }),

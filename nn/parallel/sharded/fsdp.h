@@ -28,9 +28,9 @@
 // With mixed_precision (mixed_precision.h) the pieces stay masters of the model's type, and so do
 // their gradients and all states. Units are gathered and computed in param_dtype, of which the
 // model's parameters are then, and given inputs in it; whole gradients add up, under no_sync() too,
-// and are sent in reduce_dtype. Within summon_full_parameters() the model is of its own type; so
-// with param_dtype a forward within belongs to a backward within. Hooks of gradients see them in
-// the type that these travel in.
+// and are sent in reduce_dtype; what the model gives is in output_dtype. Within
+// summon_full_parameters() the model is of its own type; so with param_dtype a forward within
+// belongs to a backward within. Hooks of gradients see them in the type that these travel in.
 //
 // With cpu_offload (FairScale: cpu_offload; PyTorch: CPUOffload) the pieces of a model on a device
 // are in the host's memory, page-locked: parameters, gradients and all states, and the optimizer

@@ -123,8 +123,10 @@ std::vector<std::uint64_t> FullyShardedDataParallel::State::hook(
       }));
   ids.push_back(module.register_forward_hook(
       [weak, unit](Module&, const Tensors&, const Tensors& outputs) -> Replaced {
-        if (const auto here = weak.lock()) here->after_forward(unit, any_wants(outputs));
-        return std::nullopt;
+        const auto here = weak.lock();
+        if (!here) return std::nullopt;
+        here->after_forward(unit, any_wants(outputs));
+        return unit == 0 ? here->given(outputs) : std::nullopt;
       }));
   ids.push_back(
       module.register_full_backward_pre_hook([weak, unit](Module&, const Tensors&) -> Replaced {
@@ -178,14 +180,6 @@ void FullyShardedDataParallel::State::before_forward(int unit) {
     }
   }
   run(schedule_.before_forward(unit, context().grad_enabled));
-}
-
-// Summoned, the model is of its own type.
-std::optional<Tensors> FullyShardedDataParallel::State::rounded(const Tensors& inputs) const {
-  if (!options.mixed_precision.param_dtype || summoned_) return std::nullopt;
-  Tensors all = inputs;
-  for (Tensor& each : all) each = rounded_input(each, options.mixed_precision);
-  return all;
 }
 
 void FullyShardedDataParallel::State::after_forward(int unit, bool wants) {

@@ -92,6 +92,7 @@ struct FullyShardedDataParallel::State {
   void check_not_thawed(int unit) const;
   void before_forward(int unit);
   std::optional<Tensors> rounded(const Tensors& inputs) const;
+  std::optional<Tensors> given(const Tensors& outputs) const;
   void after_forward(int unit, bool wants);
   void begin_backward();
   void before_backward(int unit);

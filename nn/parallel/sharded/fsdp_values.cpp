@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of sharded parameters as a whole: their values by name, and the norm of gradients.
+// What is asked of sharded parameters as a whole: their values by name, and the norm of gradients;
+// and the types of what goes into the model and comes out.
 #include <peal/autograd/core/error.h>
 #include <peal/nn/parallel/clip_over_ranks.h>
 #include <peal/nn/parallel/sharded/fsdp_state.h>
@@ -62,6 +63,21 @@ IncompatibleKeys FullyShardedDataParallel::load_state_dict(const NamedTensors& s
   const NamedTensors mine = state_->cuts.parts(state, "[fsdp] ");
   const std::shared_ptr<void> there = summon_full_parameters();
   return Module::load_state_dict(mine, strict);
+}
+
+// Summoned, the model is of its own type.
+std::optional<Tensors> FullyShardedDataParallel::State::rounded(const Tensors& inputs) const {
+  if (!options.mixed_precision.param_dtype || summoned_) return std::nullopt;
+  Tensors all = inputs;
+  for (Tensor& each : all) each = rounded_input(each, options.mixed_precision);
+  return all;
+}
+
+std::optional<Tensors> FullyShardedDataParallel::State::given(const Tensors& outputs) const {
+  if (!options.mixed_precision.output_dtype || summoned_) return std::nullopt;
+  Tensors all = outputs;
+  for (Tensor& each : all) each = given_output(each, options.mixed_precision);
+  return all;
 }
 
 void FullyShardedDataParallel::zero_grad() {
