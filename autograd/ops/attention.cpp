@@ -4,6 +4,7 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/attention.h>
+#include <peal/autograd/ops/attention_of_heads.h>
 #include <peal/autograd/ops/changed_attention.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/concatenate.h>
@@ -172,6 +173,44 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
     return together(matmul(peal::dropout(p, dropout), apart(v, heads)));
   }
   return changed_attention(op, o, with_dropout({}, scores, dropout), scores, q, k, v);
+}
+
+Tensor attention_of_heads(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
+                          bool causal, double dropout, const HeadsOf& place) {
+  if (lowers(q, k, v)) {
+    return attention_of_heads(lowered(q), lowered(k), lowered(v), heads, causal, dropout, place);
+  }
+  constexpr std::string_view op = "scaled_dot_product_attention";
+  const OpName name(op);
+  check_heads(op, q, k, v, heads);
+  PEAL_CHECK(place.first >= 0 && place.first + heads <= place.all, op, ": heads ", place.first,
+             " to ", place.first + heads - 1, " are not among ", place.all);
+  if (dropout == 0 || dropout == 1 || heads == place.all) {
+    return scaled_dot_product_attention(q, k, v, heads, causal, dropout);
+  }
+  const std::int64_t batch = q.size(0), queries = q.size(1), keys = k.size(1);
+  const DropoutDraw draw = draw_dropout(batch * place.all * queries * keys, dropout);
+  if (!drops_inside(q.device(), dropout) || queries * keys % 4 != 0) {  // words come by four
+    const Tensor all = ones({batch, place.all, queries, keys}, q.dtype(), q.device());
+    const Tensor kept = narrow(dropped(all, draw), 1, place.first, heads);
+    const Tensor p =
+        attention_probabilities(apart(q, heads), apart(k, heads), {.is_causal = causal});
+    return together(matmul(p * kept, apart(v, heads)));
+  }
+  // The words of a row's heads lie together, and of the next row's behind those of all heads.
+  const AttentionGeometry row{1, queries, keys, heads, q.size(2) / heads, causal};
+  Tensors rows;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    AttentionChanges changes;
+    changes.words = draw.words;
+    changes.words.offset +=
+        static_cast<std::uint64_t>((b * place.all + place.first) * queries * keys);
+    changes.threshold = draw.threshold;
+    changes.factor = draw.factor;
+    rows.push_back(changed_attention(op, row, changes, {1, heads, queries, keys},
+                                     narrow(q, 0, b, 1), narrow(k, 0, b, 1), narrow(v, 0, b, 1)));
+  }
+  return cat(rows, 0);
 }
 
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal, double dropout) {

@@ -7,6 +7,7 @@
 #include <peal/autograd/ops/dropout.h>
 #include <peal/autograd/ops/dropout_draw.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/permute.h>
 #include <peal/autograd/tape.h>
 
 #include <cmath>
@@ -19,6 +20,16 @@ void check(std::string_view op, const Tensor& x, double p) {
   const OpName name(op);
   check_floating(op, x);
   PEAL_CHECK(p >= 0 && p <= 1, op, ": expected a probability in [0, 1], got ", p);
+}
+
+// y, which is x where the mask is 1, times `scale`.
+Tensor recorded_dropout(const Tensor& x, const Tensor& y, const Tensor& mask, double scale) {
+  return record("dropout", y, {x}, [mask, scale](const Tensor& g) {
+    if (backward_is_recorded()) return mul(g * cast(mask, g.dtype()), scale);
+    Tensor dx = like_or_over(g);
+    kernels(g.device()).dropout_backward("dropout", g, dx, g, mask, scale);
+    return dx;
+  });
 }
 
 // [N, C, 1, ...]
@@ -66,12 +77,31 @@ Tensor dropped(const Tensor& x, const DropoutDraw& draw) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   const Tensor mask = Tensor::empty(x.shape(), DType::u8, x.device());
   kernels(x.device()).dropout("dropout", x, y, mask, x, draw.words, draw.threshold, draw.factor);
-  return record("dropout", y, {x}, [mask, scale = draw.factor](const Tensor& g) {
-    if (backward_is_recorded()) return mul(g * cast(mask, g.dtype()), scale);
-    Tensor dx = like_or_over(g);
-    kernels(g.device()).dropout_backward("dropout", g, dx, g, mask, scale);
-    return dx;
-  });
+  return recorded_dropout(x, y, mask, draw.factor);
+}
+
+Tensor dropout_of_part(const Tensor& x, double p, int dim, std::int64_t part, std::int64_t parts) {
+  check("dropout", x, p);
+  const int at = dim < 0 ? dim + x.dim() : dim;
+  PEAL_CHECK(at >= 0 && at < x.dim(), "dropout: expected a dimension ", dim, ", got shape ",
+             x.shape());
+  if (parts == 1 || p == 0 || p == 1) return dropout(x, p);
+  TraceSpan span("dropout");
+  Shape whole = x.shape();
+  whole[at] *= parts;
+  const DropoutDraw draw = draw_dropout(whole.numel(), p);
+  Tensor mask = Tensor::empty(whole, DType::u8, x.device());
+  {
+    const NoGrad guard;
+    const Tensor all = ones(whole, x.dtype(), x.device()),
+                 unread = Tensor::empty(whole, x.dtype(), x.device());
+    kernels(x.device())
+        .dropout("dropout", all, unread, mask, all, draw.words, draw.threshold, draw.factor);
+    mask = narrow(mask, at, part * x.size(at), x.size(at));
+  }
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  kernels(x.device()).dropout_backward("dropout", x, y, x, mask, draw.factor);
+  return recorded_dropout(x, y, mask, draw.factor);
 }
 
 Tensor feature_dropout(const Tensor& x, double p, bool training) {

@@ -21,4 +21,8 @@ DropoutDraw draw_dropout(std::int64_t n, double p);
 // dropout() of x by what was drawn.
 Tensor dropped(const Tensor& x, const DropoutDraw& draw);
 
+// Of a part of a whole that lies in `parts` equal ones along `dim`: what dropout() of the whole has
+// there. Draws for the whole. Errors: as of dropout(); a dimension that x has not.
+Tensor dropout_of_part(const Tensor& x, double p, int dim, std::int64_t part, std::int64_t parts);
+
 }  // namespace peal

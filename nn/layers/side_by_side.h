@@ -16,6 +16,8 @@ class SideBySide {
  public:
   virtual ~SideBySide() = default;
   virtual std::int64_t parts() const = 0;
+  // Which of the equal shares of each it computes, from 0 on.
+  virtual std::int64_t share() const = 0;
 };
 
 }  // namespace peal::nn

@@ -18,6 +18,7 @@
 // GptCache. Thread safety: as of Module.
 #pragma once
 
+#include <peal/autograd/ops/attention_of_heads.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/checkpoint_wrapper.h>
 #include <peal/nn/init.h>
@@ -71,10 +72,16 @@ struct GptAttention : Module {
     const double dropped = training() ? attn_pdrop_ : 0;
     const Tensor qkv = c_attn(x);
     const std::int64_t heads = heads_of(qkv, x.size(-1));
-    if (seen == nullptr) {
+    const auto* const some = dropped > 0 && heads < heads_ ? c_attn.as<SideBySide>() : nullptr;
+    if (seen == nullptr && some == nullptr) {
       return resid_dropout(c_proj(self_attention(qkv, heads, true, dropped)));
     }
     const Tensors parts = split(qkv, qkv.size(-1) / 3, -1);
+    if (seen == nullptr) {  // of these heads the places that one process drops
+      const HeadsOf place{some->share() * heads, heads_};
+      return resid_dropout(
+          c_proj(attention_of_heads(parts[0], parts[1], parts[2], heads, true, dropped, place)));
+    }
     const bool first = !seen->keys.defined();
     seen->keys = first ? parts[1] : cat({seen->keys, parts[1]}, 1);
     seen->values = first ? parts[2] : cat({seen->values, parts[2]}, 1);

@@ -185,27 +185,6 @@ TEST_CASE("a sequence-parallel parameter must be seen before another stands for 
   });
 }
 
-TEST_CASE("with dropout what is whole stays the same on all ranks") {
-  for (const bool sequence : {false, true}) {
-    CAPTURE(sequence);
-    ranks(2, [&](const Group& group, int) {
-      nn::GptSettings settings{vocabulary, 8, heads, 2, 8};
-      settings.embd_pdrop = settings.attn_pdrop = settings.resid_pdrop = 0.1;
-      nn::TensorParallel tp =
-          nn::parallelize_module(nn::GPT(settings), group, plan(true, sequence));
-      nn::AdamW optimizer(tp.named_parameters(), adam);
-      for (int step = 0; step < 3; ++step) {
-        optimizer.zero_grad();
-        loss_of(tp, tokens_of(step)).backward();
-        optimizer.step();
-      }
-      for (const auto& [name, parameter] : tp.named_parameters()) {
-        PEAL_CHECK(tp.cut_of(name) || same_everywhere(parameter.detach(), group), name);
-      }
-    });
-  }
-}
-
 TEST_CASE("a model made empty is cut a layer at a time, to the values that it would have had") {
   constexpr std::int64_t layers = 8, wide = 128;
   constexpr std::size_t layer = (wide * wide + wide) * 4, model = layers * layer;

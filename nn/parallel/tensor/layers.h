@@ -18,8 +18,8 @@
 // what is drawn next, where ranks begin with one state (manual_seed() of the same seed).
 // parallelize_module() (tensor_parallel.h) makes these of a model's plain layers.
 //
-// Dropout of what each rank has a part of must draw other numbers on each: ForkedGenerator
-// (forked_generator.h). Outside of such regions all draw the same, as they do by themselves.
+// Dropout of what each rank has a part of is ParallelDropout (parallel_dropout.h). Outside of such
+// regions all draw the same, as they do by themselves.
 // Thread safety: as of Module and of the group.
 #pragma once
 
@@ -98,6 +98,7 @@ class ColumnParallelLinear : public TensorParallelLayer, public SideBySide {
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
   std::int64_t parts() const override { return style_.parts; }
+  std::int64_t share() const override { return group().rank(); }
 
   Tensor weight, bias;  // this rank's; bias is undefined where there is none
 

@@ -86,6 +86,8 @@ class Surgery {
                       row->sequence_parallel);
       } else if (const auto* output = std::get_if<PrepareModuleOutput>(place.style)) {
         all += concat(" shard_dim ", output->shard_dim);
+      } else if (const auto* sequence = std::get_if<SequenceParallel>(place.style)) {
+        all += concat(" sequence_dim ", sequence->sequence_dim);
       }
       all += "\n";
     }
@@ -209,7 +211,8 @@ Module cut_layer(const Whole& whole, const comm::ProcessGroup& group, const Styl
 
 Module Surgery::made(ModulePlace& place, const comm::ProcessGroup& group) {
   if (Dropout* const dropout = exactly<Dropout>(place.module)) {
-    Module module = ParallelDropout(dropout->p(), group);
+    const int dim = std::get<SequenceParallel>(*place.style).sequence_dim;
+    Module module = ParallelDropout(dropout->p(), group, dim);
     module.train(dropout->training());
     return module;
   }

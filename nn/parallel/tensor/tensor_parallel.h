@@ -43,14 +43,13 @@
 // The ranks divide the sequence, so that text is not made of it token by token: that does a plain
 // GPT, or one cut without sequences, that loads state_dict().
 //
-// Dropout of what is whole must draw the same on all ranks of the group, and does where their
-// generators are of one seed: manual_seed() the same within "tp", and another for each place of
-// "dp", as by manual_seed(seed + mesh.get_local_rank("dp")), once the model is built. It is not
-// checked: with a seed for each rank of the job what is to be alike drifts apart. Of parts of the
-// features it must draw other numbers on each, and does, of that same seed: a Dropout of the model
-// is given SequenceParallel, and code of one's own a ForkedGenerator. Attention's own probabilities
-// (attn_pdrop of GPT) are dropped without either, so that the heads of one rank drop the places
-// that those of another do.
+// Dropout drops what it does in one process, where the ranks' generators are of one seed:
+// manual_seed() the same within "tp", and another for each place of "dp", as by
+// manual_seed(seed + mesh.get_local_rank("dp")), once the model is built. It is not checked: with a
+// seed for each rank of the job what is to be alike drifts apart. A Dropout of the model that works
+// on parts of the sequence, or of the features, is given SequenceParallel, which says along what it
+// is cut; code of one's own has ParallelDropout. Attention's own probabilities (attn_pdrop of GPT)
+// need neither.
 //
 // Data parallel over the other dimension of the mesh is DistributedDataParallel's, as above, or
 // FullyShardedDataParallel's (sharded/fsdp.h), whose norm and states are then to be taken; and a
@@ -68,8 +67,8 @@
 #include <peal/comm/group/process_group.h>
 #include <peal/nn/module.h>
 #include <peal/nn/parallel/sharded/sharded_state.h>
-#include <peal/nn/parallel/tensor/forked_generator.h>
 #include <peal/nn/parallel/tensor/layers.h>
+#include <peal/nn/parallel/tensor/parallel_dropout.h>
 
 #include <optional>
 #include <string>
@@ -85,7 +84,10 @@ class Optimizer;
 // Of a module that is run on a part of the sequence: the ranks' gradients of its parameters add up;
 // a Dropout becomes a ParallelDropout. Not of one with named or cut modules below it: name those
 // one by one.
-struct SequenceParallel {};
+struct SequenceParallel {
+  // Along which what a Dropout gets is cut: the sequence; -1: features, between column and row.
+  int sequence_dim = 1;
+};
 // The module's output, the same on all ranks, is cut along that dimension, which is the sequence's.
 struct PrepareModuleOutput {
   int shard_dim = 1;

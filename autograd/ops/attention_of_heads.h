@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of some heads of many (tensor parallelism: the others are other ranks'). Only dropout
+// makes a difference: what is dropped is what attention of all heads drops of these.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+
+#include <cstdint>
+
+namespace peal {
+
+// Some heads in a row: the number of the first of them, and how many there are in all.
+struct HeadsOf {
+  std::int64_t first, all;
+};
+
+// scaled_dot_product_attention() (attention.h) of `heads` heads. Draws for all. Where the numbers
+// of queries and keys are odd, and on CUDA, whole scores are made, as is a mask of all heads'.
+// Error where they are not among them.
+Tensor attention_of_heads(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
+                          bool causal, double dropout, const HeadsOf& place);
+
+}  // namespace peal
