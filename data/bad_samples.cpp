@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <exception>
-#include <new>
 #include <optional>
 
 namespace peal::data {
@@ -17,9 +16,8 @@ std::optional<std::string> failure_of(const Dataset& dataset, std::int64_t sampl
   try {
     dataset.augmented(std::span(&sample, 1), draws);
     return std::nullopt;
-  } catch (const std::bad_alloc&) {
-    throw;
   } catch (...) {
+    if (ran_out_of_memory()) throw;
     return words_of_failure();
   }
 }

@@ -4,8 +4,8 @@
 // this rank's plan that is good, or, where none follows, the last one before it, be it in what came
 // before the epoch was taken up. So what comes out depends on the plan alone, neither on workers
 // nor on where an epoch was taken up, and no batch gets shorter. That memory ran out
-// (std::bad_alloc) is no sample's fault and passes through. Thread safety: pure functions, as far
-// as the data set's are.
+// (OutOfMemory, std::bad_alloc) is no sample's fault and passes through. Thread safety: pure
+// functions, as far as the data set's are.
 #pragma once
 
 #include <peal/data/batches.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/data/prefetch.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <new>
 #include <utility>
 
 namespace peal::data {
@@ -63,9 +63,8 @@ Prefetch::Made Prefetch::make(std::int64_t batch) const {
   try {
     made.batch = dataset_.augmented(samples, draws_);
     done = true;
-  } catch (const std::bad_alloc&) {
-    throw;
   } catch (...) {
+    if (ran_out_of_memory()) throw;
     if (most > 0) made.bad = replace_bad(dataset_, plan_, batch, samples, draws_, most);
   }
   if (std::ssize(made.bad) > most) return made;  // an error, to its reader
@@ -73,9 +72,8 @@ Prefetch::Made Prefetch::make(std::int64_t batch) const {
   if (!done) {
     try {
       made.batch = dataset_.augmented(samples, draws_);
-    } catch (const std::bad_alloc&) {
-      throw;
     } catch (...) {
+      if (ran_out_of_memory()) throw;
       name_the_sample(dataset_, batch, samples, draws_);
     }
   }

@@ -3,6 +3,7 @@
 #include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/lone_ranks.h>
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/autograd/core/told_here.h>
 #include <peal/autograd/intra_op.h>
 #include <peal/comm/group/agree.h>
@@ -291,7 +292,11 @@ void rank0_first(const comm::ProcessGroup& group, const std::function<void()>& f
   }
   const std::string said = group.all_gather_object(message)[0];
   if (error) std::rethrow_exception(error);
-  PEAL_CHECK(said.empty(), "rank0_first: rank 0 failed: ", said.substr(1));
+  if (!said.empty()) {
+    const std::string words = concat("rank0_first: rank 0 failed: ", said.substr(1));
+    if (said.substr(1).starts_with(out_of_memory_words)) throw OutOfMemory(words);
+    fail(words);
+  }
   if (group.rank() != 0) f();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/allocator.h>
-#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/autograd/core/requested_bytes.h>
 
 #include <sys/mman.h>
@@ -165,7 +165,7 @@ void* cpu_allocate(std::size_t bytes) {
     here.statistics.in_use -= size;
     here.requested.now -= bytes;
   }
-  fail(concat("allocator: the system has no ", bytes, " bytes left on the CPU"));
+  throw OutOfMemory(concat("allocator: the system has no ", bytes, " bytes left on the CPU"));
 }
 
 void cpu_release(void* data, std::size_t bytes) {

@@ -11,7 +11,7 @@
 
 namespace peal {
 
-// REQUIRES nothing; bytes == 0 gives null. Throws Error when the system has no memory left.
+// REQUIRES nothing; bytes == 0 gives null. Throws OutOfMemory when the system has none left.
 void* cpu_allocate(std::size_t bytes);
 // REQUIRES: data came from cpu_allocate(bytes).
 void cpu_release(void* data, std::size_t bytes);

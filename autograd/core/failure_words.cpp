@@ -22,4 +22,21 @@ std::string words_of_failure() {
   }
 }
 
+bool ran_out_of_memory() {
+  try {
+    throw;
+  } catch (const OutOfMemory&) {
+    return true;
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+void fail_instead(const std::string& words) {
+  if (ran_out_of_memory()) throw OutOfMemory(words);
+  fail(words);
+}
+
 }  // namespace peal

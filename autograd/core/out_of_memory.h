@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// OutOfMemory (PyTorch: torch.OutOfMemoryError): the Error of a device that has no memory left,
-// which a smaller batch may do without. On the CPU it is std::bad_alloc. Where one rank's failure
-// is all ranks', it is one of these on all, also of the CPU (comm/group/agree.h).
+// OutOfMemory (PyTorch: torch.OutOfMemoryError): the Error of a device, or of the host, that has no
+// memory left for a tensor, which a smaller batch may do without. What else the host has no memory
+// for is std::bad_alloc. Where one rank's failure is all ranks', it is one of these on all
+// (comm/group/agree.h).
 #pragma once
 
 #include <peal/autograd/core/error.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/data/formats/gzip.h>
 #include <peal/data/images/image_files.h>
 
 #include <exception>
 #include <filesystem>
-#include <new>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -68,9 +68,8 @@ auto ImageFiles::opened(std::int64_t index, const F& f) const {
   EncodedImage image(content, one.path, options_.max_pixels);
   try {
     return f(image);
-  } catch (const std::bad_alloc&) {
-    throw;
   } catch (const std::exception& failure) {  // a transform's knows of no file
+    if (ran_out_of_memory()) throw;
     std::string_view words = failure.what();
     if (words.find(one.path) != std::string_view::npos) throw;
     constexpr std::string_view mark = "[data] ";

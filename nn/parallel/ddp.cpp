@@ -12,7 +12,6 @@
 #include <peal/nn/parallel/step_clock.h>
 
 #include <algorithm>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,10 +69,8 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
     comm::mix(tag, group.sequence());
     state_ =
         std::make_shared<State>(plain, options, std::move(members), std::move(planned), group, tag);
-  } catch (const std::exception& error) {
-    if (group.world() == 1) throw;
-    group.check();  // where another was first, its words are everybody's
-    fail_everywhere(group, concat("the model could not be wrapped: ", error.what()));
+  } catch (...) {
+    rethrow_everywhere(group, "the model could not be wrapped");
   }
   const std::weak_ptr<State> weak = state_;
   const auto before = register_forward_pre_hook([weak](Module& self, const Tensors&) -> Replaced {

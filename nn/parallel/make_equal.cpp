@@ -7,7 +7,6 @@
 #include <peal/nn/parallel/make_equal.h>
 
 #include <cstring>
-#include <exception>
 #include <vector>
 
 namespace peal::nn {
@@ -50,11 +49,8 @@ void make_values(const comm::ProcessGroup& group, const NamedTensors& tensors,
       name = each.first;
       materialize(each.second);
     }
-  } catch (const std::exception& error) {
-    if (group.world() == 1) throw;
-    group.check();  // where another was first, its words are everybody's
-    fail_everywhere(
-        group, concat(name, ", which was made empty, cannot get its values: ", error.what()), who);
+  } catch (...) {
+    rethrow_everywhere(group, concat(name, ", which was made empty, cannot get its values"), who);
   }
 }
 

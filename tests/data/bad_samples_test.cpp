@@ -2,6 +2,7 @@
 // Samples that fail: named, counted and replaced, alike for any number of workers and wherever an
 // epoch is taken up, up to as many as are allowed.
 #include <doctest/doctest.h>
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/data/random_sampler.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
@@ -273,16 +274,25 @@ TEST_CASE("that there is no memory is no fault of a sample") {
   struct Large : Drawn {
     using Drawn::Drawn;
     Batch augmented(std::span<const std::int64_t> indices, const Draws& draws) const override {
+      if (indices.back() == 3 && of_tensors) throw peal::OutOfMemory("none is left");
       if (indices.back() == 3) throw std::bad_alloc();
       return Drawn::augmented(indices, draws);
     }
+    bool of_tensors = false;
   };
   for (const std::int64_t most : {0, 9}) {
     for (const int workers : {0, 2}) {
-      DataLoader loader(std::make_shared<Large>(4),
-                        {.batch_size = 2, .workers = workers, .max_bad_samples = most});
-      loader.next();
-      CHECK_THROWS_AS(loader.next(), std::bad_alloc);
+      const auto large = std::make_shared<Large>(4);
+      for (const bool of_tensors : {false, true}) {
+        large->of_tensors = of_tensors;
+        DataLoader loader(large, {.batch_size = 2, .workers = workers, .max_bad_samples = most});
+        loader.next();
+        if (of_tensors) {
+          CHECK_THROWS_AS(loader.next(), peal::OutOfMemory);
+        } else {
+          CHECK_THROWS_AS(loader.next(), std::bad_alloc);
+        }
+      }
     }
   }
 }

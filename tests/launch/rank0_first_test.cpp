@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work that one rank does while the others wait.
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/comm/start/threads.h>
 #include <peal/launch/job.h>
 #include <peal/launch/training/checkpoints.h>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -110,6 +112,22 @@ TEST_CASE("a failure that is no std::exception is everyone's, too") {
           "rank0_first: rank 0 failed: an exception that is no std::exception";
       if (error.what() == words) ++told;
     } catch (int) {
+      if (group.rank() == 0) ++itself;
+    }
+  });
+  CHECK(told == 2);
+  CHECK(itself == 1);
+}
+
+TEST_CASE("that memory ran out on rank 0 is OutOfMemory on the others") {
+  std::atomic<int> told{0}, itself{0};
+  comm::run_ranks(3, {.deadline = milliseconds(30000)}, [&](const comm::ProcessGroup& group) {
+    try {
+      launch::rank0_first(group, [] { throw std::bad_alloc(); });
+    } catch (const OutOfMemory& error) {
+      if (std::string(error.what()).starts_with("rank0_first: rank 0 failed: out of memory"))
+        ++told;
+    } catch (const std::bad_alloc&) {
       if (group.rank() == 0) ++itself;
     }
   });

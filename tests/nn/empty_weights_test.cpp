@@ -3,6 +3,7 @@
 // much there is of it meanwhile, and who is told that there are no values yet.
 #include <peal/autograd/core/allocator.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/empty_weights.h>
@@ -251,6 +252,7 @@ TEST_CASE("an empty tensor for which there is no memory stays as it is") {
   testing::check_has(testing::error_of([&] { large.copy_(given); }), "the system has no");
   CHECK(is_deferred(large));
   testing::check_has(testing::error_of([&] { materialize(large); }), "the system has no");
+  CHECK_THROWS_AS(materialize(large), OutOfMemory);
   CHECK(is_deferred(large));
 }
 #endif

@@ -402,11 +402,11 @@ class Accelerator {
 // `reproducible`: operations give the same bits each time, too.
 void set_seed(std::uint64_t seed, bool reproducible = false);
 
-// f(batch_size), again with nine tenths of it as long as memory runs out on any rank
-// (std::bad_alloc, or OutOfMemory of a device): all ranks try
-// the same sizes (128, 115, 103, 92, ...). Gives the one that was enough. Collective. Error where a
-// batch of one is too large. What f has made is to go with it, and a rank that runs out of memory
-// where others wait for it in a collective of f is an Error on all.
+// f(batch_size), again with nine tenths of it as long as memory runs out on any rank (OutOfMemory,
+// std::bad_alloc): all ranks try the same sizes (128, 115, 103, 92, ...). Gives the one that was
+// enough. Collective. Error where a batch of one is too large. What f has made is to go with it,
+// and a rank that runs out of memory where others wait for it in a collective of f is an Error on
+// all.
 std::int64_t find_executable_batch_size(const comm::ProcessGroup& group, std::int64_t starting,
                                         const std::function<void(std::int64_t batch_size)>& f);
 

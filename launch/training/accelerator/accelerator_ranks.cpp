@@ -2,8 +2,8 @@
 // What ranks do together beside training.
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
-#include <peal/autograd/core/out_of_memory.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/failure_while.h>
 #include <peal/launch/print.h>
@@ -71,9 +71,8 @@ std::int64_t find_executable_batch_size(const comm::ProcessGroup& group, std::in
     bool fits = true;
     try {
       f(size);
-    } catch (const std::bad_alloc&) {
-      fits = false;
-    } catch (const OutOfMemory&) {
+    } catch (...) {
+      if (!ran_out_of_memory()) throw;
       fits = false;
     }
     const Tensor all = Tensor::scalar(fits ? 1.0f : 0.0f, Device{});

@@ -9,7 +9,6 @@
 #include <peal/nn/parallel/sharded/fsdp_state.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 namespace peal::nn {
@@ -148,10 +147,8 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
       auto ids = State::hook(state_, module, static_cast<int>(u));
       hooked.emplace_back(std::move(module), std::move(ids));
     }
-  } catch (const std::exception& error) {
-    if (group.world() == 1) throw;
-    group.check();  // where another was first, its words are everybody's
-    fail_everywhere(group, concat("the model could not be sharded: ", error.what()), "fsdp");
+  } catch (...) {
+    rethrow_everywhere(group, "the model could not be sharded", "fsdp");
   }
   hooks_ = std::shared_ptr<void>(nullptr, [hooked = std::move(hooked)](void*) mutable {
     for (auto& [module, ids] : hooked) {

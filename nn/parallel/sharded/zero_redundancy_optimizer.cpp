@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <exception>
 #include <sstream>
 #include <unordered_map>
 
@@ -162,12 +161,11 @@ void OptimizerShards::step(Optimizer& optimizer, const std::function<void()>& lo
   ++steps_;
   try {
     local();
-  } catch (const std::exception& error) {
-    group_.check();  // where another was first, its words are everybody's
-    fail_everywhere(group_,
-                    concat(optimizer.name(), ": step ", steps_,
-                           " failed where the others wait for what came of it: ", error.what()),
-                    "zero");
+  } catch (...) {
+    rethrow_everywhere(group_,
+                       concat(optimizer.name(), ": step ", steps_,
+                              " failed where the others wait for what came of it"),
+                       "zero");
   }
   send(optimizer);
   // What owners sent is what their masters were rounded to.

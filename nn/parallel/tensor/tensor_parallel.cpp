@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/comm/group/agree.h>
 #include <peal/nn/named_places.h>
@@ -260,7 +261,7 @@ Module Surgery::made_or_told(ModulePlace& place, const comm::ProcessGroup& group
   try {
     return by_layer ? made_of_equal(place, group) : made(place, group);
   } catch (const std::exception& error) {
-    fail(concat(place.path, " cannot be cut: ", error.what()));
+    fail_instead(concat(place.path, " cannot be cut: ", error.what()));
   }
 }
 
@@ -325,10 +326,8 @@ void make_whole_equal(
 void or_all_fail(const comm::ProcessGroup& group, const std::function<void()>& f) {
   try {
     f();
-  } catch (const std::exception& error) {
-    if (group.world() == 1) throw;
-    group.check();  // where another was first, its words are everybody's
-    fail_everywhere(group, concat("the model could not be cut: ", error.what()), "tp");
+  } catch (...) {
+    rethrow_everywhere(group, "the model could not be cut", "tp");
   }
 }
 
