@@ -3,6 +3,7 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/masked.h>
 #include <peal/autograd/ops/math.h>
@@ -12,6 +13,8 @@
 #include <peal/autograd/ops/shape.h>
 #include <peal/nn/parallel/tensor/cross_entropy.h>
 #include <peal/nn/parallel/tensor/regions.h>
+
+#include <limits>
 
 namespace peal::nn {
 namespace {
@@ -52,25 +55,35 @@ Tensor largest_of(const Tensor& x, const comm::ProcessGroup& group) {
 
 Tensor vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target,
                                     const comm::ProcessGroup& group,
-                                    const CrossEntropyOptions& options) {
+                                    const CrossEntropyOptions& options,
+                                    std::optional<std::int64_t> classes) {
   check_loss(logits, target, options);
   const std::int64_t share = logits.size(-1), first = share * group.rank(),
-                     classes = share * group.world();
+                     all = share * group.world(), count = classes.value_or(all);
+  PEAL_CHECK(count >= 1 && count <= all, loss_name, ": expected from 1 to ", all,
+             " classes, of which each rank has the logits of ", share, ", got ", count);
   const Tensor ignored = target == options.ignore_index;
-  check_classes(target, ignored, classes);
+  check_classes(target, ignored, count);
   // Ignored rows may hold what is not finite.
   const Tensor given = is_low_precision(logits.dtype()) ? cast(logits, DType::f32) : logits;
-  const Tensor x = masked_fill(given, unsqueeze(ignored, -1), 0);
+  Tensor x = masked_fill(given, unsqueeze(ignored, -1), 0);
+  Tensor padding;  // of this rank's columns, those that are no class
+  if (count < all) {
+    padding = arange(share, DType::i64, logits.device()) >= count - first;
+    x = masked_fill(x, padding, -std::numeric_limits<double>::infinity());
+  }
   const Tensor z = x - largest_of(x, group);
   const Tensor outside = (target < first) | (target >= first + share);
   const Tensor own = unsqueeze(masked_fill(target - first, outside, 0), -1);
   const Tensor picked = masked_fill(squeeze(gather(z, -1, own), -1), outside, 0);
   const Tensor sums = reduce_from_tensor_parallel_region(
-      stack({sum(exp(z), -1), picked, sum(z, -1)}, 0), group, loss_name);
-  const Tensor all = log(select(sums, 0, 0));
+      stack({sum(exp(z), -1), picked, sum(padding.defined() ? masked_fill(z, padding, 0) : z, -1)},
+            0),
+      group, loss_name);
+  const Tensor log_sum = log(select(sums, 0, 0));
   const double smooth = options.label_smoothing;
-  Tensor loss = all - select(sums, 0, 1) * (1 - smooth);
-  if (smooth > 0) loss = loss - select(sums, 0, 2) * (smooth / static_cast<double>(classes));
+  Tensor loss = log_sum - select(sums, 0, 1) * (1 - smooth);
+  if (smooth > 0) loss = loss - select(sums, 0, 2) * (smooth / static_cast<double>(count));
   loss = masked_fill(loss, ignored, 0);
   if (options.reduction == Reduction::none) return loss;
   const Tensor total = sum(loss);
