@@ -42,6 +42,7 @@ std::string dtypes_text(const MixedPrecision& settings) {
   add("parameters", settings.param_dtype);
   add("gradients travel", settings.travels_in());
   add("buffers", settings.buffer_dtype);
+  add("outputs", settings.output_dtype);
   return text;
 }
 

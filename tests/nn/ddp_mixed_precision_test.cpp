@@ -5,6 +5,7 @@
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/compress_hooks.h>
+#include <peal/tests/errors.h>
 
 #include <cmath>
 #include <vector>
@@ -185,6 +186,7 @@ TEST_CASE("what a model gives, and a method of its, is in output_dtype") {
       CHECK(ddp(x).dtype() == *precision.output_dtype);
       CHECK(ddp.call(&Net::twice, x, 2.0).dtype() == *precision.output_dtype);
       CHECK(*net.seen == (rounds ? DType::bf16 : DType::f32));
+      check_has(ddp.explain(), concat("outputs in ", *precision.output_dtype));
     }
   });
 }
