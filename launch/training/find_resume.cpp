@@ -8,6 +8,7 @@
 #include <peal/launch/training/checkpoints.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/checkpoint_folder.h>
+#include <peal/nn/parallel/sharded/sharded_checkpoint.h>
 
 #include <filesystem>
 #include <system_error>
@@ -24,6 +25,11 @@ bool is_folder(const std::string& path) {
 
 std::string newest_in(const std::string& folder) {
   const auto found = nn::CheckpointFolder(folder).latest();
+  std::error_code none;
+  PEAL_CHECK(found || !fs::exists(fs::path(folder) / nn::sharded_index_name, none), folder,
+             " is a sharded checkpoint (", nn::sharded_index_name,
+             "), from which this does not go on; load it by nn::load_sharded, and nn::save what is "
+             "to be gone on from");
   return found ? found->string() : std::string();
 }
 

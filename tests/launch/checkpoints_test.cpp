@@ -6,6 +6,7 @@
 #include <peal/launch/processes.h>
 #include <peal/launch/training/checkpoints.h>
 #include <peal/nn/checkpoint_folder.h>
+#include <peal/nn/parallel/sharded/sharded_checkpoint.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
@@ -80,6 +81,11 @@ TEST_CASE("what cannot be gone on from is an error on all ranks") {
   refused(file, "true", file + " is none; name a folder (output_dir)");
   refused("", empty + "/none", "no such checkpoint or folder");
   refused("", empty, "no checkpoint is in that folder");
+  RandomState state;
+  const std::string sharded = folder.path / "sharded";
+  nn::save_sharded(sharded, {{"random", state}});
+  refused("", sharded, sharded + " is a sharded checkpoint (checkpoint.index.json)");
+  refused(sharded, "true", "load it by nn::load_sharded");  // and does not begin anew
   for (const std::string& error :
        errors_of(2, [&](launch::Job& job) { launch::Checkpoints(job, {}, {}).resume(file); })) {
     check_has(error, "[launch] the checkpoint " + file);
