@@ -27,10 +27,17 @@ int checked_dim(std::string_view what, const Tensor& weight, int dim) {
   return dim < 0 ? dim + weight.dim() : dim;
 }
 
-// The module's own parameter, which it keeps where there is no dimension `dim`.
+// The module's own parameter, which it keeps where there is no dimension `dim`, or this rank has a
+// piece of it alone: a norm would be of that, and nobody would know any more what is cut.
 Tensor taken(std::string_view what, Module& module, std::string_view name, std::optional<int> dim) {
   for (const auto& [key, tensor] : module.named_parameters()) {
-    if (key == name && dim) checked_dim(what, tensor, *dim);
+    if (key != name) continue;
+    PEAL_CHECK(
+        !tensor.storage()->is_piece(), what, ": ", key, " ", tensor.shape(), " of ",
+        module.class_name(),
+        " is this rank's piece of a sharded or tensor-parallel parameter, and its norm would "
+        "be that of the piece; leave this layer whole");
+    if (dim) checked_dim(what, tensor, *dim);
   }
   return module.remove_parameter(name);
 }

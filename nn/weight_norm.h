@@ -7,8 +7,8 @@
 // Names, keys and formulas are those of torch.nn.utils.weight_norm and spectral_norm: weight_g and
 // weight_v; weight_orig, weight_u and weight_v. All PyTorches have these, and what models were
 // published with; torch.nn.utils.parametrizations.weight_norm, which came later and has other keys,
-// loads them too. Before a parallel wrapper, or an optimizer, has the layer. Thread safety: as of
-// Module.
+// loads them too. Before a parallel wrapper, or an optimizer, has the layer; a weight of which this
+// rank has a piece alone is an Error. Thread safety: as of Module.
 #pragma once
 
 #include <peal/nn/module.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/stateful.h>
 #include <peal/autograd/ops/arithmetic.h>
@@ -104,6 +105,13 @@ void ExponentialMovingAverage::swap() {
 }
 
 NamedTensors ExponentialMovingAverage::state_dict() const {
+  for (const auto& [name, tensor] : tensors_) {
+    PEAL_CHECK(
+        !tensor.storage()->is_piece(), "ExponentialMovingAverage: state_dict: ", name, " ",
+        tensor.shape(),
+        " is this rank's piece of a tensor-parallel model, and the other ranks' averages "
+        "would be lost; swap(), and save state_dict() of what parallelize_module() returned");
+  }
   NamedTensors state{{count_key, Tensor::scalar(updates_, Device{})}};
   for (std::size_t i = 0; i < averages_.size(); ++i) {
     state.emplace_back(tensors_[i].first, averages_[i]);

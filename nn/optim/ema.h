@@ -49,7 +49,8 @@ class ExponentialMovingAverage {
   bool swapped() const { return !put_by_.empty(); }
   std::int64_t updates() const { return updates_; }
 
-  // ".updates", and the averages by the model's keys; they share storage with this object.
+  // ".updates", and the averages by the model's keys; they share storage with this object. Error
+  // where the model's parameters are this rank's pieces (parallel/tensor/), as of Optimizer.
   NamedTensors state_dict() const;
   // Error that names what is missing, unexpected or of another shape, or while swapped; then
   // nothing has changed. The count may come as "updates", as older files have it.
