@@ -6,6 +6,7 @@
 #include <peal/comm/group/device_mesh.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/empty_weights.h>
+#include <peal/nn/optim/ema.h>
 #include <peal/tests/errors.h>
 
 #include "tensor_parallel_ranks.h"
@@ -52,6 +53,36 @@ TEST_CASE("with the sequence cut between layers, too") {
   for (const int world : {2, 4}) {
     CAPTURE(world);
     ranks(world, [&](const Group& group, int) { train_cut(group, world == 2, true); });
+  }
+}
+
+TEST_CASE("a loss and each gradient of 1, 2, 4 and 8 ranks are one process's") {
+  const auto of_eight_heads = +[] { return nn::GPT({16, 16, 8, 2, 8}); };
+  nn::GPT whole = fresh(of_eight_heads);
+  const Tensor expected = loss_of(whole, tokens_of(0));
+  expected.backward();
+  for (const int world : {1, 2, 4, 8}) {
+    for (const bool sequence : {false, true}) {
+      CAPTURE(world);
+      CAPTURE(sequence);
+      nn::TensorParallelPlan cuts = plan(false, sequence);
+      for (auto& [path, style] : cuts) {
+        auto* const column = std::get_if<nn::ColwiseParallel>(&style);
+        if (column != nullptr && column->heads > 0) column->heads = 8;
+      }
+      ranks(world, [&](const Group& group, int rank) {
+        nn::TensorParallel tp = nn::parallelize_module(fresh(of_eight_heads), group, cuts);
+        const Tensor loss = cut_loss(tp, tokens_of(0), group);
+        CHECK(far(loss.detach(), expected.detach()) < 1e-12);
+        loss.backward();
+        for (const auto& [name, parameter] : tp.named_parameters()) {
+          const Tensor gradient = gradient_of(whole.get_parameter(name));
+          const auto cut = tp.cut_of(name);
+          const Tensor mine = cut ? nn::part_of(gradient, *cut, rank, world) : gradient;
+          PEAL_CHECK(far(gradient_of(parameter), mine) < 1e-12, name);
+        }
+      });
+    }
   }
 }
 
@@ -143,6 +174,12 @@ TEST_CASE("of a cut model its parts alone are not saved") {
     check_has(error_of([&] { nn::snapshot({parts}); }), "snapshot: part 'model': " + piece);
     check_has(error_of([&] { nn::save_model("/none/model", gpt); }), piece);
     check_has(error_of([&] { parts.local_state().save(); }), piece);
+    nn::ExponentialMovingAverage averages(tp);
+    averages.update();
+    check_has(error_of([&] { averages.state_dict(); }), piece + " of a tensor-parallel model");
+    averages.swap();
+    CHECK(tp.state_dict().size() == gpt.state_dict().size());  // which are the averages
+    averages.swap();
     whole.consolidate_state_dict();
     if (rank == 0) CHECK(nn::snapshot({whole}).tensors.size() == tp.named_parameters().size() + 1);
   });

@@ -2,6 +2,8 @@
 // Models with tensor-parallel layers in other wrappers, over the other dimension of a mesh: FSDP
 // and pipelines train as one process, with its norms and its states; and what cannot be right is
 // refused.
+#include <peal/autograd/core/deferred.h>
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/comm/group/device_mesh.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/layers/activation.h>
@@ -10,8 +12,10 @@
 #include <peal/nn/parallel/sharded/sharded_checkpoint.h>
 #include <peal/nn/parallel/sharded/sharded_ddp.h>
 #include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
 #include <limits>
+#include <new>
 
 #include "tensor_parallel_ranks.h"
 
@@ -172,12 +176,77 @@ TEST_CASE("a cut and sharded model in bf16 keeps alike what is whole") {
   });
 }
 
+TEST_CASE("parts of layers that do not divide among ranks: steps, norms and states") {
+  const auto made =
+      +[] { return nn::Sequential(nn::Linear(5, 6), nn::Tanh(), nn::Linear(6, 1, false)); };
+  const auto batch_of_step = [](int step) {
+    manual_seed(static_cast<std::uint64_t>(step) + 60);
+    return Batch{randn({12, 5}, DType::f64), randn({12, 1}, DType::f64)};
+  };
+  const auto loss_of_rows = [](nn::Module& model, const Batch& batch) {
+    return sum(square(model(batch.x) - batch.y)) / static_cast<double>(batch.x.size(0));
+  };
+  nn::Sequential net = fresh(made);
+  nn::AdamW expected(net.named_parameters(), adam);
+  std::vector<double> norms;
+  NamedTensors after_two, moments;
+  for (int step = 0; step < 3; ++step) {
+    if (step == 2) after_two = copies(net.state_dict());
+    expected.zero_grad();
+    loss_of_rows(net, batch_of_step(step)).backward();
+    norms.push_back(nn::clip_grad_norm_(net.parameters(), 0.3).item<double>());
+    expected.step();
+  }
+  // Of the first layer 18 elements on 4 ranks are 5, 5, 5 and 3, of the second 3 are 1, 1, 1 and
+  // none; on 3 ranks they are 6 each and 1 each; parts for three leave 12 and 2.
+  for (const auto& [dp, tp] : {std::pair(4, 2), std::pair(3, 2), std::pair(2, 3)}) {
+    CAPTURE(dp);
+    CAPTURE(tp);
+    ranks(dp * tp, [&, dp = dp, tp = tp](const Group& group, int rank) {
+      const DeviceMesh mesh = dp_tp(group, dp, tp);
+      nn::TensorParallel cut =
+          nn::parallelize_module(fresh(made), mesh.get_group("tp"),
+                                 {{"0", nn::ColwiseParallel{}}, {"2", nn::RowwiseParallel{}}});
+      FSDP fsdp(cut, mesh.get_group("dp"), {.wrap = nn::wrap_by_name({"0", "2"})});
+      nn::AdamW optimizer(fsdp.local_parameters(), adam);
+      const nn::Part model{"model", fsdp}, state{"optimizer", fsdp.saved(optimizer)};
+      if (!moments.empty()) {  // from the mesh before
+        model.load_state_dict(after_two);
+        state.load_state_dict(moments);
+      }
+      for (int step = moments.empty() ? 0 : 2; step < 3; ++step) {
+        if (step == 2 && dp == 4) {
+          PEAL_CHECK(difference(fsdp.state_dict(), after_two) < 1e-10);
+          state.consolidate_state_dict();
+          group.barrier().wait();  // nobody asks any more whether there are some
+          if (rank == 0) moments = copies(state.state_dict());
+        }
+        fsdp.zero_grad();
+        loss_of_rows(fsdp, rows_of(batch_of_step(step), mesh.get_local_rank("dp"), dp)).backward();
+        const double norm = fsdp.clip_grad_norm_(0.3);
+        PEAL_CHECK(std::abs(norm - norms[static_cast<std::size_t>(step)]) < 1e-10, "step ", step,
+                   ": the norm is ", norm);
+        optimizer.step();
+      }
+      PEAL_CHECK(difference(fsdp.state_dict(), net.state_dict()) < 1e-10);
+    });
+  }
+}
+
 TEST_CASE("what no checkpoint has, and groups whose ranks have other parts, are Errors on all") {
-  ranks(4, [](const Group& group, int) {
+  const Folder folder;
+  nn::save_sharded(folder.path, {{"model", fresh(gpt_of_four_heads)}});
+  ranks(4, [&folder](const Group& group, int) {
     Sharded here(dp_tp(group, 2, 2));
+    const nn::TensorParallel alone =
+        nn::parallelize_module(fresh(gpt_of_four_heads), here.mesh.get_group("tp"), plan(true));
+    nn::AdamW optimizer(alone.named_parameters(), adam);
     for (const nn::Part& part :
-         {nn::Part{"model", here.fsdp}, nn::Part{"model", here.fsdp.saved(here.optimizer)}}) {
+         {nn::Part{"model", here.fsdp}, nn::Part{"model", here.fsdp.saved(here.optimizer)},
+          nn::Part{"model", alone}, nn::Part{"model", alone.saved(optimizer)}}) {
       check_has(error_of([&] { nn::save_sharded("/none/sharded", {part}, group); }),
+                "of a tensor-parallel model");
+      check_has(error_of([&] { nn::load_sharded(folder.path, {part}, group); }),
                 "of a tensor-parallel model");
     }
     const std::string mixed = "cut over 2 ranks, of which rank";
@@ -303,6 +372,32 @@ TEST_CASE("a pipeline of one rank whose layers are cut is saved by any rank that
       }
     }
   });
+}
+
+TEST_CASE("a rank that has no memory for its parts tells the others, and has an OutOfMemory") {
+  for (const bool of_a_device : {true, false}) {
+    const std::string all = failure([&](const Group& group, int rank) {
+      nn::Sequential net{
+          nn::Linear(deferred_tensor({4, 4}, DType::f32, Device{}, [&](const Tensor& weight) {
+            if (rank == 1 && of_a_device) throw OutOfMemory("cuda: none is left");
+            if (rank == 1) throw std::bad_alloc();
+            weight.zero_();
+          }))};
+      bool ran_out = false;
+      const std::string words = error_of([&] {
+        try {
+          nn::parallelize_module(net, group, {{"0", nn::ColwiseParallel{}}});
+        } catch (const OutOfMemory&) {
+          ran_out = true;
+          throw;
+        }
+      });
+      CHECK(ran_out == (rank == 1));
+      check_has(words,
+                "rank 1: 0.weight, which was made empty, cannot get its values: out of memory");
+    });
+    check_has(all, "out of memory");
+  }
 }
 
 TEST_CASE("a rank that cannot cut its layers tells the others") {

@@ -6,6 +6,7 @@
 #include <peal/autograd/grad.h>
 #include <peal/nn/optim/muon.h>
 #include <peal/nn/parallel/tensor/regions.h>
+#include <peal/nn/weight_norm.h>
 #include <peal/tests/errors.h>
 
 #include <limits>
@@ -195,6 +196,40 @@ TEST_CASE("cross entropy of logits of which each rank has a part is that of all"
   }
 }
 
+TEST_CASE("rows that pad a vocabulary are in no loss and get no gradient") {
+  constexpr std::int64_t classes = 10;
+  for (const int world : {1, 2, 3, 4, 8}) {  // the last three of eight have padding alone
+    CAPTURE(world);
+    ranks(world, [=](const Group& group, int rank) {
+      const std::int64_t rows = world == 8 ? 16 : even;
+      const Tensor target = Tensor::from(std::vector<std::int64_t>{0, 9, -100, 4, 7, 2}, {2, 3});
+      const Tensor padded = spread_out({2, 3, rows}, 6) * 30;
+      for (const double smoothing : {0.0, 0.1}) {
+        const Tensor plain = reshape(narrow(padded, 2, 0, classes), {6, classes}).detach().clone(),
+                     mine = nn::part_of(padded, {padded.shape(), 2}, rank, world);
+        plain.set_requires_grad();
+        mine.set_requires_grad();
+        const CrossEntropyOptions options{.label_smoothing = smoothing};
+        const Tensor one = cross_entropy(plain, reshape(target, {6}), options),
+                     cut = nn::vocab_parallel_cross_entropy(mine, target, group, options, classes);
+        CHECK(far(one.detach(), cut.detach()) < 1e-12);
+        one.backward();
+        cut.backward();
+        const Tensor none = Tensor::zeros({2, 3, rows - classes}, DType::f64),
+                     whole = cat({reshape(gradient_of(plain), {2, 3, classes}), none}, 2);
+        CHECK(far(gradient_of(mine), nn::part_of(whole, {whole.shape(), 2}, rank, world)) < 1e-12);
+      }
+      const Tensor some = nn::part_of(padded, {padded.shape(), 2}, rank, world);
+      const auto told = [&](std::int64_t count) {
+        return error_of([&] { nn::vocab_parallel_cross_entropy(some, target, group, {}, count); });
+      };
+      check_has(told(0), concat("expected from 1 to ", rows, " classes"));
+      check_has(told(rows + 1), concat("got ", rows + 1));
+      check_has(told(9), "target 9 is not one of 9 classes");
+    });
+  }
+}
+
 TEST_CASE("label smoothing is over the whole vocabulary") {
   ranks(2, [](const Group& group, int rank) {
     const Tensor logits = Tensor::from(std::vector<double>{0.0 + 2 * rank, 1.0 + 2 * rank}, {1, 2});
@@ -276,6 +311,8 @@ TEST_CASE("plans that cannot be followed are errors on every rank, by layer and 
     check_has(told({{"drop", row}}), "drop is a peal::nn::Dropout, which RowwiseParallel does not");
     check_has(error_of([&] { nn::RowParallelLinear(5, 10, group); }),
               "RowParallelLinear: 5 columns of a weight [10, 5] do not divide among 4");
+    check_has(error_of([&] { nn::VocabParallelEmbedding(50257, 1, group); }),
+              "VocabParallelEmbedding: 50257 rows of a weight [50257, 1] do not divide among 4");
     // One rank alone gives another plan.
     TwoLayers other;
     const nn::TensorParallelPlan plan{{rank == 2 ? "fc2" : "fc1", column}};
@@ -302,6 +339,31 @@ TEST_CASE("a model that is cut in several calls keeps every rank's parts") {
     nn::parallelize_module(net, group, {{"fc1", nn::ColwiseParallel{}}});
     nn::TensorParallel tp = nn::parallelize_module(net, group, {{"fc2", nn::RowwiseParallel{}}});
     CHECK(difference(tp.state_dict(), start) == 0);
+  });
+}
+
+TEST_CASE("a weight of which a rank has a piece is not computed of others") {
+  two([](const Group& group, int) {
+    TwoLayers net;
+    const NamedTensors start = net.state_dict();
+    nn::TensorParallel tp = nn::parallelize_module(
+        net, group, {{"fc1", nn::ColwiseParallel{}}, {"fc2", nn::RowwiseParallel{}}});
+    const std::string column = " [12, 12] of peal::nn::ColumnParallelLinear is this rank's piece";
+    check_has(error_of([&] { nn::weight_norm(net.fc1); }), "weight_norm: weight" + column);
+    check_has(error_of([&] { nn::weight_norm(tp.child("fc1"), "bias"); }),
+              "weight_norm: bias [12]");
+    check_has(error_of([&] { nn::spectral_norm(net.fc1); }), "spectral_norm: weight" + column);
+    check_has(error_of([&] { nn::spectral_norm(tp.child("fc2")); }),
+              "spectral_norm: weight [12, 12] of peal::nn::RowParallelLinear is this rank's piece");
+    CHECK(difference(tp.state_dict(), start) == 0);  // as they were
+    nn::weight_norm(net.fc2, "bias");                // which is whole
+    CHECK(tp.state_dict().size() == start.size() + 1);
+    TwoLayers other;
+    nn::weight_norm(other.fc1);
+    check_has(error_of([&] {
+                nn::parallelize_module(other, group, {{"fc1", nn::ColwiseParallel{}}});
+              }),
+              "fc1 has hooks");
   });
 }
 
