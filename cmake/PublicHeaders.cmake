@@ -18,7 +18,7 @@ set(faces peal.h
   launch/training/learner/data_loaders.h launch/training/learner/mixup.h launch/training/learner/profiler.h
   launch/training/learner/progress.h launch/training/learner/tabular.h launch/training/learner/text.h
   launch/training/learner/image_data_loaders.h launch/training/learner/interpretation.h
-  launch/training/learner/tabular_data_loaders.h
+  launch/training/learner/tabular_data_loaders.h launch/training/learner/text_data_loaders.h
   launch/training/learner/vision.h launch/training/trainer/get_scheduler.h launch/training/trainer/trainer.h
   nn/nn.h)
 if(PEAL_MPI)

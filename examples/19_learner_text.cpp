@@ -10,13 +10,12 @@
 // or a folder with train.csv and test.csv, columns "text" and "label".
 //
 // The book (docs/book): chapter 7, data-parallel training.
-#include <peal/autograd/intra_op.h>
 #include <peal/data/text/text_files.h>
 #include <peal/data/text/tokenizer.h>
 #include <peal/examples/learner_program.h>
 #include <peal/launch/print.h>
 #include <peal/launch/training/learner/progress.h>
-#include <peal/launch/training/learner/text.h>
+#include <peal/launch/training/learner/text_data_loaders.h>
 #include <peal/nn/metrics/classification.h>
 
 #include <fmt/format.h>
@@ -55,31 +54,29 @@ launch::LearnerOptions learner_options(const Options& o, launch::NamedMetric met
 }
 
 void train(launch::Job& job, const Options& o) {
-  const auto train = data::read_texts(o.data, "train"), test = data::read_texts(o.data, "test");
-  const auto classes = train.classes();
-  const auto tokens = data::tokenize_all(train.texts, num_threads());
-  const data::Vocabulary words(tokens, {.min_count = o.min_count});
-  const auto learnt = words.numbers_of_all(tokens, num_threads());
-  const auto judged =
-      words.numbers_of_all(data::tokenize_all(test.texts, num_threads()), num_threads());
-  const launch::TextLoadersOptions loading{.batch_size = o.batch_size, .seq_len = o.seq_len};
   const std::string encoder = o.exported.empty() ? "encoder" : o.exported + ".encoder";
+  launch::TextDataLoaders::Options loading{
+      .valid = "test",
+      .is_lm = true,
+      .vocabulary = {.min_count = o.min_count},
+      .loaders = {.batch_size = o.batch_size, .seq_len = o.seq_len}};
 
   manual_seed(0);
   {
-    auto dls = launch::language_model_loaders(job, learnt, judged, loading);
+    auto dls = launch::TextDataLoaders::from_folder(job, o.data, loading);
+    loading.text_vocab = dls.text_vocab();
     auto learner = launch::language_model_learner(
-        job, dls, words, learner_options(o, {"perplexity", std::make_shared<nn::Perplexity>()}),
-        sized(nn::awd_lstm_language_model(words.size(), o.drop), o));
+        job, dls, learner_options(o, {"perplexity", std::make_shared<nn::Perplexity>()}),
+        sized(nn::awd_lstm_language_model(dls.text_vocab().size(), o.drop), o));
     learner.fit_one_cycle(o.lm_epochs, 1e-2);
     launch::save_encoder(learner, encoder);
   }
-  auto dls = launch::text_classifier_loaders(job, {learnt, train.class_numbers(classes)},
-                                             {judged, test.class_numbers(classes)}, loading);
+  loading.is_lm = false;
+  auto dls = launch::TextDataLoaders::from_folder(job, o.data, loading);
   auto learner = launch::text_classifier_learner(
-      job, dls, words, classes, learner_options(o, {"accuracy", std::make_shared<nn::Accuracy>()}),
-      sized(nn::awd_lstm_classifier(words.size(), o.drop / 2), o),
-      {.seq_len = o.seq_len, .max_len = 20 * o.seq_len});
+      job, dls, learner_options(o, {"accuracy", std::make_shared<nn::Accuracy>()}),
+      sized(nn::awd_lstm_classifier(dls.text_vocab().size(), o.drop / 2), o),
+      {.max_len = 20 * o.seq_len});
   launch::load_encoder(learner, encoder);
   const auto all_ranks = learner.distrib_ctx();
   // The closer to the words, the slower, and the later.

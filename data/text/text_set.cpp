@@ -49,8 +49,9 @@ Collate pad_parts(std::int64_t seq_len, std::int64_t value) {
 
 TextSet::TextSet(std::vector<TokenIds> texts, std::vector<std::int64_t> classes, Collate together)
     : SampleSet(std::move(together)), texts_(std::move(texts)), classes_(std::move(classes)) {
-  PEAL_CHECK(texts_.size() == classes_.size(), "[data] texts: expected a class for each of ",
-             texts_.size(), " texts, got ", classes_.size());
+  PEAL_CHECK(classes_.empty() || texts_.size() == classes_.size(),
+             "[data] texts: expected a class for each of ", texts_.size(), " texts, got ",
+             classes_.size());
 }
 
 }  // namespace peal::data

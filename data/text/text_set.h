@@ -26,7 +26,8 @@ Collate pad_parts(std::int64_t seq_len, std::int64_t value = padding_token);
 
 class TextSet : public SampleSet {
  public:
-  // Error for other numbers of texts and classes. x [B, longest] i64, "lengths" [B], y [B].
+  // Without classes nobody knows them, and there is no y. Error for other numbers of texts and
+  // classes. x [B, longest] i64, "lengths" [B], y [B].
   TextSet(std::vector<TokenIds> texts, std::vector<std::int64_t> classes,
           Padding::Side side = Padding::left)
       : TextSet(std::move(texts), std::move(classes),
@@ -36,8 +37,9 @@ class TextSet : public SampleSet {
   std::int64_t size() const override { return std::ssize(texts_); }
   Sample sample(std::int64_t index, Draw&) const override {
     const TokenIds& text = texts_[static_cast<std::size_t>(index)];
-    return {Tensor::from(text, {std::ssize(text)}, Device{}),
-            Tensor::scalar(classes_[static_cast<std::size_t>(index)], Device{})};
+    const Tensor tokens = Tensor::from(text, {std::ssize(text)}, Device{});
+    if (classes_.empty()) return {tokens, {}};
+    return {tokens, Tensor::scalar(classes_[static_cast<std::size_t>(index)], Device{})};
   }
   std::vector<std::int64_t> lengths() const {
     std::vector<std::int64_t> all;

@@ -198,7 +198,11 @@ TEST_CASE("texts with classes are padded on the left") {
         std::vector<std::int64_t>{1, 1, 2, 9, 2, 9, 10, 11, 1, 1, 1, 2});
   CHECK(batch.y.to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0, 1});
   CHECK(batch["lengths"].to_vector<std::int64_t>() == set.lengths());
-  check_has(error_of([] { data::TextSet({{1}}, {}); }), "expected a class for each of 1 texts");
+  check_has(error_of([] {
+              data::TextSet({{1}}, {0, 1});
+            }),
+            "expected a class for each of 1 texts, got 2");
+  CHECK(!data::TextSet({{1}, {2, 3}}, {}).get(std::vector<std::int64_t>{0, 1}).y.defined());
 }
 
 TEST_CASE("texts padded by parts begin where a part does, and all reach into the last one") {

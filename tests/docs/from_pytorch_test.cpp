@@ -20,6 +20,7 @@
 #include <peal/launch/training/learner/progress.h>
 #include <peal/launch/training/learner/tabular_data_loaders.h>
 #include <peal/launch/training/learner/text.h>
+#include <peal/launch/training/learner/text_data_loaders.h>
 #include <peal/launch/training/trainer/get_scheduler.h>
 #include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/nn.h>

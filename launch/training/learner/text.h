@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,6 +53,11 @@ struct LabelledTexts {
 DataLoaders text_classifier_loaders(const Job& job, LabelledTexts training,
                                     LabelledTexts validation,
                                     const TextLoadersOptions& options = {});
+
+// A rank's part of such a set to judge: each text once, in order. Classes may be none: there is no
+// y then.
+std::unique_ptr<data::DataLoader> text_loader(Place place, LabelledTexts texts,
+                                              const TextLoadersOptions& options = {});
 
 // Adds nn::activation_regularization of a language_model_learner's outputs to the loss that is
 // learnt from (fastai has it by this name); what is recorded is the loss itself.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loaders of learners for texts.
+#include <peal/autograd/core/error.h>
 #include <peal/data/batches.h>
 #include <peal/data/text/language_model_set.h>
 #include <peal/data/text/text_set.h>
@@ -61,23 +62,30 @@ DataLoaders language_model_loaders(const Job& job, std::vector<data::TokenIds> t
           {.batch_size = options.batch_size, .device = options.device}};
 }
 
+std::unique_ptr<data::DataLoader> text_loader(Place place, LabelledTexts texts,
+                                              const TextLoadersOptions& options) {
+  auto set = std::make_shared<data::TextSet>(std::move(texts.texts), std::move(texts.classes),
+                                             data::pad_parts(options.seq_len));
+  return std::make_unique<data::DataLoader>(std::move(set),
+                                            data::LoaderOptions{.batch_size = options.batch_size,
+                                                                .shard = place,
+                                                                .exact = true,
+                                                                .device = options.device});
+}
+
 DataLoaders text_classifier_loaders(const Job& job, LabelledTexts training,
                                     LabelledTexts validation, const TextLoadersOptions& options) {
-  const auto parts = data::pad_parts(options.seq_len);
-  const auto learnt = std::make_shared<data::TextSet>(std::move(training.texts),
-                                                      std::move(training.classes), parts);
-  const auto judged = std::make_shared<data::TextSet>(std::move(validation.texts),
-                                                      std::move(validation.classes), parts);
+  PEAL_CHECK(!training.classes.empty(),
+             "[launch] text_classifier_loaders: expected a class for each of ",
+             training.texts.size(), " texts to learn from, got none");
+  const auto learnt = std::make_shared<data::TextSet>(
+      std::move(training.texts), std::move(training.classes), data::pad_parts(options.seq_len));
   auto loader = std::make_unique<data::DataLoader>(
       learnt, plan_by_length(learnt->lengths(), options.batch_size, options.seed, job.place()),
       data::LoaderOptions{.device = options.device});
   return {job,
           std::move(loader),
-          std::make_unique<data::DataLoader>(judged,
-                                             data::LoaderOptions{.batch_size = options.batch_size,
-                                                                 .shard = job.place(),
-                                                                 .exact = true,
-                                                                 .device = options.device}),
+          text_loader(job.place(), std::move(validation), options),
           {.batch_size = options.batch_size, .device = options.device}};
 }
 
