@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <ctime>
 #include <stdexcept>
 #include <vector>
 
@@ -305,4 +306,57 @@ TEST_CASE("a signal in the middle of a product or a convolution writes into nobo
     }
     CHECK(same);
   }
+}
+
+TEST_CASE("products of f64 have the same bits on any number of threads") {
+  struct Sizes {
+    std::int64_t m, n, k;
+  };
+  for (const auto& [m, n, k] : {Sizes{97, 204, 51}, Sizes{33, 7, 900}, Sizes{5, 301, 300},
+                                Sizes{31, 49, 500}, Sizes{1, 4000, 100}, Sizes{4000, 1, 100}}) {
+    CAPTURE(m);
+    CAPTURE(n);
+    const Tensor a = randn({m, k}).to(DType::f64), b = randn({k, n}).to(DType::f64);
+    const Tensor at = t(a), bt = t(b);
+    const auto products = [&] {
+      std::vector<double> all;
+      for (const Tensor& x : {matmul(a, b), matmul(t(at), b), matmul(a, t(bt))}) {
+        const auto values = x.to_vector<double>();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      const Tensor left = a.clone().set_requires_grad(), right = b.clone().set_requires_grad();
+      const Tensor y = matmul(left, right);
+      sum(y * y).backward();  // with each side transposed
+      for (const Tensor& x : {left.grad(), right.grad()}) {
+        const auto values = x.to_vector<double>();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      return all;
+    };
+    omp_set_num_threads(1);
+    const auto alone = products();
+    double expected = 0;
+    for (std::int64_t p = 0; p < k; ++p) {
+      expected += a.data<double>()[(m - 1) * k + p] * b.data<double>()[p * n + n - 1];
+    }
+    CHECK(alone[static_cast<std::size_t>(m * n - 1)] == doctest::Approx(expected).epsilon(1e-12));
+    for (const int threads : {2, 3, 7}) {
+      omp_set_num_threads(threads);
+      CHECK(products() == alone);
+    }
+  }
+}
+
+// Processor time, for that is what waiting threads take away from others.
+TEST_CASE("products of f64 by more threads than cores do not wait by spinning") {
+  const Tensor a = randn({97, 51}).to(DType::f64), b = randn({51, 204}).to(DType::f64);
+  const auto seconds_with = [&](int threads) {
+    omp_set_num_threads(threads);
+    matmul(a, b);
+    const std::clock_t begin = std::clock();
+    for (int i = 0; i < 50; ++i) matmul(a, b);
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  const double alone = seconds_with(1);
+  CHECK(seconds_with(4 * omp_get_num_procs()) < 10 * alone);
 }

@@ -3,9 +3,13 @@
 #include <peal/autograd/kernels/cpu/gemm.h>
 #include <peal/autograd/kernels/cpu/held_signals.h>
 #include <peal/autograd/kernels/cpu/panels.h>
+#include <peal/autograd/kernels/cpu/parallel.h>
 
 #include <dnnl.h>
+#include <omp.h>
 #include <Eigen/Core>
+
+#include <algorithm>
 
 namespace peal::cpu {
 
@@ -22,11 +26,26 @@ void gemm(float* out, const float* a, const float* b, const Product& o, bool add
              static_cast<int>(status));
 }
 
-template <>
-void gemm(double* out, const double* a, const double* b, const Product& o, bool add) {
+namespace {
+
+// While it lives, Eigen has the calling thread alone: its own threads wait for each other by
+// spinning, which takes as long as the system leaves another program on a core of theirs.
+class OneThread {
+ public:
+  OneThread() { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  const int before_ = omp_get_max_threads();
+};
+
+void eigen_gemm(double* out, const double* a, const double* b, const Product& o, bool add) {
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using Stride = Eigen::OuterStride<>;
   using Map = Eigen::Map<const Matrix, 0, Stride>;
+  const OneThread guard;
   Eigen::Map<Matrix, 0, Stride> result(out, o.m, o.n, Stride(o.step_out()));
   const Map left(a, o.transpose_a ? o.k : o.m, o.transpose_a ? o.m : o.k, Stride(o.step_a()));
   const Map right(b, o.transpose_b ? o.n : o.k, o.transpose_b ? o.k : o.n, Stride(o.step_b()));
@@ -40,6 +59,33 @@ void gemm(double* out, const double* a, const double* b, const Product& o, bool 
   } else {
     result.noalias() += left * right;
   }
+}
+
+}  // namespace
+
+// In parts of so many rows, or columns where rows are few, as Eigen's tiles divide: so which parts
+// a thread has changes no bit.
+template <>
+void gemm(double* out, const double* a, const double* b, const Product& o, bool add) {
+  constexpr std::int64_t rows = 16, columns = 48;
+  const bool by_rows = o.m >= 2 * rows;
+  const std::int64_t size = by_rows ? o.m : o.n, part = by_rows ? rows : columns;
+  const std::int64_t parts = std::max<std::int64_t>(size / part, 1);
+  // A product of two elements is about a quarter of the work on one elsewhere.
+  const std::int64_t cost = o.m * o.n / parts * o.k / 4;
+  parallel_for(parts, cost, [&](std::int64_t first, std::int64_t last) {
+    const std::int64_t begin = first * part, end = last == parts ? size : last * part;
+    Product mine = o;
+    mine.row_a = o.step_a(), mine.row_b = o.step_b(), mine.row_out = o.step_out();
+    if (by_rows) {
+      mine.m = end - begin;
+      eigen_gemm(out + begin * o.step_out(), a + begin * (o.transpose_a ? 1 : o.step_a()), b, mine,
+                 add);
+    } else {
+      mine.n = end - begin;
+      eigen_gemm(out + begin, a, b + begin * (o.transpose_b ? o.step_b() : 1), mine, add);
+    }
+  });
 }
 
 template <class T>
