@@ -34,4 +34,20 @@ void Normalizer::planes(const Image& image, float* to) const {
   }
 }
 
+Tensor to_tensor(const Image& image) {
+  const std::int64_t pixels = image.height * image.width;
+  PEAL_CHECK(std::ssize(image.pixels) == pixels * image.channels, "[data] to_tensor: expected ",
+             image.height, " x ", image.width, " x ", image.channels, " bytes, got ",
+             image.pixels.size());
+  Tensor made = Tensor::empty({image.channels, image.height, image.width}, DType::f32, Device{});
+  float* to = made.data<float>();
+  for (std::int64_t c = 0; c < image.channels; ++c) {
+    const std::uint8_t* from = image.pixels.data() + c;
+    for (std::int64_t i = 0; i < pixels; ++i) {
+      *to++ = static_cast<float>(from[i * image.channels]) / 255.0f;
+    }
+  }
+  return made;
+}
+
 }  // namespace peal::data

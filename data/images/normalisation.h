@@ -5,6 +5,7 @@
 // until then an image is bytes. Thread safety: immutable.
 #pragma once
 
+#include <peal/autograd/core/tensor.h>
 #include <peal/data/formats/image.h>
 #include <peal/data/pixels.h>
 
@@ -33,5 +34,9 @@ class Normalizer {
   std::array<std::array<float, 256>, 3> of_byte_;  // by channel
   RgbKernel kernel_;                               // null where it is not this, bit for bit
 };
+
+// One image as a tensor [channels, H, W] of f32, byte / 255, for a SampleSet of one's own
+// (torchvision: ToTensor). Error: other than channels * H * W bytes.
+Tensor to_tensor(const Image& image);
 
 }  // namespace peal::data

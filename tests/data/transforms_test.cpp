@@ -419,3 +419,20 @@ TEST_CASE("transforms say what they cannot do") {
         "[data] resize: expected a shorter side of at least 1, and a longest one above it, got 8 "
         "and 8");
 }
+
+TEST_CASE("to_tensor: each channel's bytes over 255, of however many channels") {
+  const Image image = drawn_image(5, 7);
+  std::vector<float> planes(3 * 5 * 7);
+  data::Normalizer().planes(image, planes.data());
+  const Tensor made = data::to_tensor(image);
+  CHECK(made.shape() == Shape{3, 5, 7});
+  CHECK(made.to_vector<float>() == planes);
+  Image grey(2, 2, 1);
+  grey.pixels = {0, 51, 102, 255};
+  CHECK(data::to_tensor(grey).shape() == Shape{1, 2, 2});
+  CHECK(data::to_tensor(grey).to_vector<float>() ==
+        std::vector<float>{0, 51 / 255.0f, 102 / 255.0f, 1});
+  grey.pixels.pop_back();
+  CHECK(error_of([&] { data::to_tensor(grey); }) ==
+        "[data] to_tensor: expected 2 x 2 x 1 bytes, got 3");
+}
