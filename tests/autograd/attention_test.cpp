@@ -3,6 +3,7 @@
 // dropout inside the op against the same by ops of whole scores, of which there is the same draw.
 #include <peal/autograd/core/allocator.h>
 #include <peal/autograd/grad.h>
+#include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/ops.h>
 
 #include "arrays.h"
@@ -14,6 +15,8 @@
 #include <functional>
 #include <limits>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 using namespace peal;
 using namespace peal::test;
@@ -216,6 +219,31 @@ TEST_CASE("attention: the largest scores share, however large they are") {
     for (std::int64_t i = 0; i < v.numel(); ++i) {
       const bool shares = i / width == 1 || i / width == 3;
       CHECK(grads[static_cast<std::size_t>(i)] == (shares ? 32.0f : 0.0f));
+    }
+  }
+}
+
+TEST_CASE("attention: of the shares that are kept, backward reads only what forward wrote") {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const auto& [queries, keys] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {1, 1}, {3, 5}, {13, 24}, {13, 384}, {29, 13}, {128, 128}, {150, 150}}) {
+      CAPTURE(queries);
+      CAPTURE(keys);
+      const AttentionGeometry o{2, queries, keys, 3, 20, true};
+      const auto made = [&](std::int64_t tokens) { return cast(randn({2, tokens, 60}), dtype); };
+      const Tensor q = made(queries), k = made(keys), v = made(keys), dy = made(queries);
+      // `before`: what lies where the shares go.
+      const auto gradients = [&](double before) {
+        const AttentionResult result{zeros(q.shape(), dtype),
+                                     full({2, 3, queries, keys}, before, dtype)};
+        const Tensors x = {zeros(q.shape(), dtype), zeros(k.shape(), dtype),
+                           zeros(v.shape(), dtype)};
+        const Kernels& table = kernels(Device{});
+        table.attention("attention", q, o, result, q, k, v);
+        table.attention_backward("attention", q, o, x[0], x[1], x[2], dy, result, q, k, v);
+        return cat(x, 1);
+      };
+      CHECK(distance(gradients(std::numeric_limits<double>::quiet_NaN()), gradients(0)) == 0);
     }
   }
 }

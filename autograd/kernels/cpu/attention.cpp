@@ -54,6 +54,9 @@ class HeadForward {
       for (std::int64_t first = begin; first < end; first += attention_block) {
         share(head, dropping, scores + (first - begin) * step_, first,
               std::min(attention_block, end - first));
+        for (const Operand<T>& x : {x_.q, x_.k, x_.v, y_}) {
+          ask_for_next(o_, x, head, first, first + attention_block);
+        }
       }
       weigh(head, weights(head, scores, begin), values, begin, end);
     }
@@ -71,7 +74,10 @@ class HeadForward {
     } else if (kept_.sums) {
       softmax_rows(o_, scores, step_, rows.keys, sums, rows, score_scale(o_));
     } else {
-      softmax_rows(o_, kept_.shares + at * o_.keys, o_.keys, o_.keys, sums, rows, score_scale(o_));
+      // Backward reads no further than what a whole block sees, however few queries this one has.
+      const std::int64_t filled =
+          std::min(o_.keys, vectors<T>(seen(o_, first + attention_block - 1)));
+      softmax_rows(o_, kept_.shares + at * o_.keys, o_.keys, filled, sums, rows, score_scale(o_));
     }
     for (std::int64_t i = 0; i < n && c_.drops(); ++i) {
       dropping.draw(head, rows, i);

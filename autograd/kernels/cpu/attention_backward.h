@@ -93,10 +93,18 @@ class HeadBackward {
                             tile.end - tile.begin, tile.left, tile.right - tile.left};
     const double scale = score_scale(o_);
     for (std::int64_t i = 0; i < rows.rows; ++i) {
-      // The sums over queries read whole blocks of keys.
+      // The sums over queries read whole blocks of keys; whole vectors leave nothing over.
       const std::int64_t block_end = i / attention_block * attention_block + attention_block;
-      const std::int64_t count = rows.count(o_, i), filled = rows.count(o_, block_end - 1);
+      const std::int64_t count = rows.count(o_, i);
+      const std::int64_t filled = vectors<T>(rows.count(o_, block_end - 1));
       T* ds = tile.ds + i * step_;
+      const std::int64_t query = tile.begin + i;
+      if (tile.left == 0) {
+        for (const Operand<T>& x : {x_.q, dy_, x_.k, x_.v, dx_.q, dx_.k, dx_.v}) {
+          ask_for_next(o_, x, tile.head, query, query + 1);
+        }
+        if (!again_) ask_ahead(shares.at + i * shares.step + o_.queries * o_.keys, count);
+      }
       if (again_ && filled > 0) {
         const RowSums<T> sums = kept_.sums.from(tile.head.number * o_.queries + tile.begin + i);
         shares_again(o_, c_, tile.head, sums, rows, i, filled);

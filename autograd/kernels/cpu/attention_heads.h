@@ -4,6 +4,7 @@
 // Thread safety: pure functions but for what they are told to write.
 #pragma once
 
+#include <peal/autograd/kernels/cpu/ahead.h>
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/geometry.h>
@@ -73,6 +74,19 @@ void each_head(const AttentionGeometry& o, std::int64_t room, F&& f) {
                    f(Head{i / o.heads, i % o.heads * o.width, i}, mine.data<T>());
                  }
                });
+}
+
+// Asks for the next head's rows [begin, end), as far as there are any: they lie so far apart that
+// the CPU does not foresee them.
+template <class T>
+void ask_for_next(const AttentionGeometry& o, const Operand<T>& x, const Head& head,
+                  std::int64_t begin, std::int64_t end) {
+  const std::int64_t number = head.number + 1;
+  if (!x || number == o.batch * o.heads) return;
+  const T* at = x.of({number / o.heads, number % o.heads * o.width, number});
+  for (std::int64_t i = begin; i < std::min(end, x.count); ++i) {
+    ask_ahead(at + i * x.row, o.width);
+  }
 }
 
 // The keys that a query sees.
@@ -167,8 +181,10 @@ void multiply_seen(const AttentionGeometry& o, T* out, std::int64_t step, const 
   for (std::int64_t key = left; key < right; key += loops.columns) {
     const std::int64_t wide = std::min(loops.columns, right - key);
     each_block(o, begin, end, key, wide, [&](std::int64_t first, std::int64_t n, std::int64_t m) {
+      // In whole vectors: what no query sees costs less to store than to leave out.
       loops.multiply(out + (first - begin) * step + key - left, x.of(head) + first * x.row,
-                     keys.panel(key), nullptr, {n, m, o.width, x.row, 1, loops.columns, step});
+                     keys.panel(key), nullptr,
+                     {n, std::min(wide, vectors<T>(m)), o.width, x.row, 1, loops.columns, step});
     });
   }
 }

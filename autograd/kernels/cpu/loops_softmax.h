@@ -83,7 +83,7 @@ void softmax_rows(float* out, float* x, const SoftmaxRows& o, std::int64_t first
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r) most[r] = Floats{} + largest_lane<float>(most[r]);
+  for (int r = 0; r < rows; ++r) most[r] = largest_lane<float>(most[r]);
   for (std::int64_t i = 0; i < end; i += wide) {
     const Ints place = upwards + static_cast<std::int32_t>(i);
 #pragma GCC unroll 4

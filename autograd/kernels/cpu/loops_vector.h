@@ -93,14 +93,19 @@ PEAL_ELEMENT T sum_of_lanes(const Vector<T>& x) {
   for (int l = 0; l < lanes<T>; ++l) total += lane[l];
   return total;
 }
+// Each lane becomes the larger of itself and the one `apart` on.
+template <int apart, class V, std::size_t... I>
+PEAL_ELEMENT V larger_of_lanes(const V& x, std::index_sequence<I...>) {
+  const V other = __builtin_shufflevector(x, x, (I ^ apart)...);
+  return other > x ? other : x;
+}
+// In all lanes the largest. REQUIRES: none is NaN.
 template <class T>
-PEAL_ELEMENT T largest_lane(const Vector<T>& x) {
-  T lane[lanes<T>];
-  store(lane, x);
-  T largest = lane[0];
-#pragma omp simd reduction(max : largest)
-  for (int l = 0; l < lanes<T>; ++l) largest = lane[l] > largest ? lane[l] : largest;
-  return largest;
+PEAL_ELEMENT Vector<T> largest_lane(Vector<T> x) {
+  if constexpr (lanes < T >> 8) x = larger_of_lanes<8>(x, Lanes<T>{});
+  if constexpr (lanes < T >> 4) x = larger_of_lanes<4>(x, Lanes<T>{});
+  if constexpr (lanes < T >> 2) x = larger_of_lanes<2>(x, Lanes<T>{});
+  return larger_of_lanes<1>(x, Lanes<T>{});
 }
 
 }  // namespace
