@@ -183,20 +183,21 @@ Tensor attention_of_heads(const Tensor& q, const Tensor& k, const Tensor& v, std
   constexpr std::string_view op = "scaled_dot_product_attention";
   const OpName name(op);
   check_heads(op, q, k, v, heads);
-  PEAL_CHECK(place.first >= 0 && place.first + heads <= place.all, op, ": heads ", place.first,
-             " to ", place.first + heads - 1, " are not among ", place.all);
+  PEAL_CHECK(place.first >= 0 && place.first + heads <= place.all && place.first % heads == 0 &&
+                 place.all % heads == 0,
+             op, ": heads ", place.first, " to ", place.first + heads - 1,
+             " are none of the equal parts of ", place.all);
   if (dropout == 0 || dropout == 1 || heads == place.all) {
     return scaled_dot_product_attention(q, k, v, heads, causal, dropout);
   }
   const std::int64_t batch = q.size(0), queries = q.size(1), keys = k.size(1);
-  const DropoutDraw draw = draw_dropout(batch * place.all * queries * keys, dropout);
   if (!drops_inside(q.device(), dropout) || queries * keys % 4 != 0) {  // words come by four
-    const Tensor all = ones({batch, place.all, queries, keys}, q.dtype(), q.device());
-    const Tensor kept = narrow(dropped(all, draw), 1, place.first, heads);
     const Tensor p =
         attention_probabilities(apart(q, heads), apart(k, heads), {.is_causal = causal});
-    return together(matmul(p * kept, apart(v, heads)));
+    const Tensor rest = dropout_of_part(p, dropout, 1, place.first / heads, place.all / heads);
+    return together(matmul(rest, apart(v, heads)));
   }
+  const DropoutDraw draw = draw_dropout(batch * place.all * queries * keys, dropout);
   // The words of a row's heads lie together, and of the next row's behind those of all heads.
   const AttentionGeometry row{1, queries, keys, heads, q.size(2) / heads, causal};
   Tensors rows;

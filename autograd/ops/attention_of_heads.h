@@ -9,14 +9,14 @@
 
 namespace peal {
 
-// Some heads in a row: the number of the first of them, and how many there are in all.
+// One of equal parts of all heads: the number of its first one, and how many there are in all.
 struct HeadsOf {
   std::int64_t first, all;
 };
 
 // scaled_dot_product_attention() (attention.h) of `heads` heads. Draws for all. Where the numbers
 // of queries and keys are odd, and on CUDA, whole scores are made, as is a mask of all heads'.
-// Error where they are not among them.
+// Error where they are none of these parts.
 Tensor attention_of_heads(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
                           bool causal, double dropout, const HeadsOf& place);
 
