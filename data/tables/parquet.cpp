@@ -128,6 +128,9 @@ void add_rows(std::string& text, const std::string& name, const arrow::Table& gr
   check_done(name, whole.status());
   std::vector<std::shared_ptr<arrow::Array>> columns;
   for (const auto& column : (*whole)->columns()) {
+    PEAL_CHECK(column->num_chunks() <= 1, "[data] ", name, ": a group of ", group.num_rows(),
+               " rows has more bytes of words in a column than Arrow holds in one piece; write the "
+               "file in smaller groups of rows");
     if (column->num_chunks() > 0) columns.push_back(column->chunk(0));
   }
   for (std::int64_t row = 0; row < group.num_rows(); ++row) {

@@ -2,7 +2,8 @@
 // Apache Parquet: columns of words and numbers in a file, read as a Table, so that statistics,
 // encoded() and all else is as of a CSV file. It is read by Apache Arrow, where the build has found
 // it; a build without says what to install. What a row is called in errors is the line that it
-// would have in a CSV file, row + 2. Thread safety: free of state.
+// would have in a CSV file: row + 2, where no word before has a line end in it. Thread safety: free
+// of state.
 #pragma once
 
 #include <peal/data/tables/table.h>
