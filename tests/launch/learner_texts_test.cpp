@@ -184,6 +184,7 @@ TEST_CASE("ranks that read other texts, or a text that cannot be read, are an Er
   const testing::Folder folder;
   write_csv(folder.path / "set.csv");
   write_csv(folder.path / "odd.csv", "perhaps");
+  write_csv(folder.path / "set.data");
   {
     std::ifstream in(folder.path / "set.csv");
     std::ofstream out(folder.path / "other.csv");
@@ -208,6 +209,7 @@ TEST_CASE("ranks that read other texts, or a text that cannot be read, are an Er
     check_has(error("none.csv", nothing), "none.csv");
     check_has(error("odd.csv", nothing),
               "line 26: expected True, False, 1 or 0 in column 'is_valid', got 'perhaps'");
+    check_has(error("set.data", nothing), "expected a CSV file (.csv, .csv.gz), got one that");
     check_has(error("set.csv", [](auto& o) { o.valid_col = "part"; }), "expected a column 'part'");
     check_has(error("set.csv", [](auto& o) { o.valid_pct = 0.2; }), "give one");
     check_has(error("set.csv", [](auto& o) { o.vocab = {"good"}; }), "'bad' is no class");

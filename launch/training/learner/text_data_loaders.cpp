@@ -36,6 +36,9 @@ TextParts parted_by_chance(const data::TextFiles& all, double share, std::uint64
 
 TextParts parted_by_column(const data::TextFiles& all, const data::Csv& csv,
                            const std::string& name) {
+  PEAL_CHECK(csv.rows() == all.size(), csv.name(),
+             ": expected a CSV file (.csv, .csv.gz), got one that is read as ", all.size(),
+             " texts and ", csv.rows(), " rows; give it such a name");
   const auto found = std::find(csv.names().begin(), csv.names().end(), name);
   PEAL_CHECK(found != csv.names().end(), csv.name(), ": expected a column '", name,
              "' that says which rows are the validation, got none");
