@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/data/stream_lanes.h>
 
 #include <algorithm>
@@ -60,6 +61,7 @@ std::optional<StreamLanes::Made> StreamLanes::make(Lane& lane) const {
       ++part.samples;
       if (std::ssize(made.bad) > options_.max_bad_samples) throw_bad(made.bad.back());
     } catch (const std::exception& failure) {
+      if (ran_out_of_memory()) throw;
       std::throw_with_nested(Error(concat("[data] sample ", part.samples, " of part ", part.part,
                                           " (epoch ", draws_.epoch, "): ", failure.what())));
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/data/formats/gzip.h>
 #include <peal/data/shards/json_stream.h>
 #include <peal/data/shards/windowed.h>
 
 #include <algorithm>
 #include <memory>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -83,9 +83,8 @@ StreamDataset::Reader JsonStream::read(std::int64_t part, std::int64_t from,
       const auto& [text, number] = found->first;
       const Sample sample = made_of(make_, JsonRecord(text, concat(name, ":", number)), draw);
       return data::collate(std::span(&sample, 1));
-    } catch (const std::bad_alloc&) {
-      throw;
     } catch (const std::exception& failure) {
+      if (ran_out_of_memory()) throw;
       std::throw_with_nested(BadStreamSample(failure.what()));
     }
   };

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 
 #include <exception>
-#include <new>
 #include <string>
 #include <string_view>
 
@@ -17,9 +17,8 @@ template <class F>
 auto naming(const std::string& name, const F& f) {
   try {
     return f();
-  } catch (const std::bad_alloc&) {
-    throw;
   } catch (const std::exception& failure) {
+    if (ran_out_of_memory()) throw;
     std::string_view words = failure.what();
     if (words.find(name) != std::string_view::npos) throw;
     constexpr std::string_view mark = "[data] ";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/data/formats/tar.h>
 #include <peal/data/shards/tar_index.h>
 #include <peal/data/shards/tar_stream.h>
@@ -7,7 +8,6 @@
 
 #include <atomic>
 #include <memory>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -84,9 +84,8 @@ StreamDataset::Reader TarStream::read(std::int64_t part, std::int64_t from,
         try {
           const Sample sample = decoded(decode_, found->first, draw);
           return data::collate(std::span(&sample, 1));
-        } catch (const std::bad_alloc&) {
-          throw;
         } catch (const std::exception& failure) {
+          if (ran_out_of_memory()) throw;
           std::throw_with_nested(BadStreamSample(failure.what()));
         }
       };

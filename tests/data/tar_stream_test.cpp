@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tar shards and JSON lines as streams: packed, through pipes, shuffled in windows, taken up after
 // any number of samples, and what is said of broken ones.
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/data/data.h>
 #include <peal/data/formats/byte_source.h>
 #include <peal/tests/errors.h>
@@ -12,6 +13,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <new>
 
 using peal::data::JsonRecord;
 using peal::data::JsonStream;
@@ -239,6 +241,36 @@ TEST_CASE("bad samples behind the last batch are counted also where a loop asks 
       one->set_epoch(0);
       CHECK(one->next()->x.to_vector<std::int64_t>() == Samples{0, 1});
     });
+  }
+}
+
+TEST_CASE("that there is no memory is no fault of a sample of a shard or file") {
+  const Folder folder;
+  const auto shards = write_shards(folder.path, {3});
+  const std::string lines = put(folder.path / "n.jsonl", "{\"n\": 0}\n{\"n\": 1}\n");
+  for (const bool of_tensors : {false, true}) {
+    const auto full = [of_tensors](const auto&, Draw&) -> peal::data::Sample {
+      if (of_tensors) throw peal::OutOfMemory("none is left");
+      throw std::bad_alloc();
+    };
+    const auto throws_it = [of_tensors](const auto& read) {
+      if (of_tensors) {
+        CHECK_THROWS_AS(read(), peal::OutOfMemory);
+      } else {
+        CHECK_THROWS_AS(read(), std::bad_alloc);
+      }
+    };
+    const std::vector<std::shared_ptr<const peal::data::StreamDataset>> streams{
+        std::make_shared<TarStream>(shards, full),
+        std::make_shared<JsonStream>(std::vector{lines}, full)};
+    for (const auto& stream : streams) {
+      for (const int workers : {0, 1}) {
+        StreamLoader loader(stream, {.workers = workers, .max_bad_samples = 9});
+        throws_it([&] { loader.next(); });
+      }
+    }
+    const peal::data::JsonLines by_place({lines}, full);
+    throws_it([&] { by_place.get(Samples{0}); });
   }
 }
 
