@@ -218,5 +218,9 @@ TEST_CASE("ranks that read other texts, or a text that cannot be read, are an Er
       o.seed = static_cast<std::uint64_t>(job.rank());
     });
     check_has(by_seed, "every rank is to see the same files");
+    auto options = small;
+    options.valid_col = "is_valid";
+    check_has(error_of([&] { TextDataLoaders::from_folder(job, folder.path, options); }),
+              "says which rows judge in from_csv() alone");
   });
 }

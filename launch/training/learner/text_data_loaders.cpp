@@ -125,6 +125,8 @@ TextDataLoaders::TextDataLoaders(const Job& job, Sets sets, const Options& optio
 TextDataLoaders TextDataLoaders::from_folder(const Job& job, const std::filesystem::path& path,
                                              const Options& options) {
   return of_parts(job, options, [&]() -> Parts {
+    PEAL_CHECK(options.valid_col.empty(), "valid_col: the column '", options.valid_col,
+               "' says which rows judge in from_csv() alone; give valid, or valid_pct");
     if (options.valid_pct) {
       return parted_by_chance(data::read_texts(path, "", options.columns), *options.valid_pct,
                               options.seed);

@@ -40,7 +40,8 @@ struct TextDataLoadersOptions {
   // has two parts, from_csv() valid_col, or it is 0.2.
   std::optional<double> valid_pct = {};
   std::uint64_t seed = 0;
-  // Of CSV files; and a column that says which rows are the validation: True or 1, False or 0.
+  // Of CSV files; and, of from_csv(), a column that says which rows are the validation: True or 1,
+  // False or 0.
   data::TextColumns columns = {};
   std::string valid_col = {};
   bool is_lm = false;                               // batches of a language model (text.h)
@@ -56,10 +57,12 @@ class TextDataLoaders : public DataLoaders {
 
   // A folder or archive (.tar, .tar.gz) with train/<class>/ and valid/<class>/ in it; with
   // valid_pct with <class>/. Errors, on all ranks: as of read_texts(); no text to learn from or to
-  // judge by; texts without classes, but for a language model; a class that training has not.
+  // judge by; texts without classes, but for a language model; a class that training has not; a
+  // valid_col.
   static TextDataLoaders from_folder(const Job& job, const std::filesystem::path& path,
                                      const Options& options = {});
-  // Errors, on all ranks: as above; no such column, a cell of valid_col that says neither.
+  // Errors, on all ranks: as above, but the last; no such column, a cell of valid_col that says
+  // neither.
   static TextDataLoaders from_csv(const Job& job, const std::filesystem::path& path,
                                   const Options& options = {});
 
