@@ -75,14 +75,15 @@ TEST_CASE("a loader within a loader has an end of its own, and then the outer on
           to.push_back(v);
       };
       for (const data::Batch& batch : outer) {
+        const std::size_t before = all.second.size();
         for (const data::Batch& each : inner) add(all.second, each);
+        PEAL_CHECK(all.second.size() == before + 19, "the inner loader did not begin anew");
         add(all.first, batch);
       }
       return all;
     });
     for (const auto& [outer, inner] : found) {
       REQUIRE(outer.size() == 13);
-      REQUIRE(inner.size() % 19 == 0);
       for (std::size_t i = 0; i < outer.size(); ++i) CHECK(outer[i] == static_cast<double>(i));
       for (std::size_t i = 0; i < inner.size(); ++i) CHECK(inner[i] == static_cast<double>(i % 19));
     }
