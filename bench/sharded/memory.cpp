@@ -64,14 +64,14 @@ std::int64_t of_block(const Settings& s) {
 std::int64_t of_head(const Settings& s) { return s.bytes(3 * s.width + 2 + 2 * s.vocabulary); }
 
 // Of activations when backward has come through the head, or is within the block that is so many
-// before the last: then the gradient of the wide layer comes on top.
+// before the last: then the wide layer's gradients after and before its gelu come on top.
 std::int64_t in_head(const Settings& s, bool recomputed) {
   return s.layers * (recomputed ? s.bytes(s.width) : of_block(s)) + of_head(s);
 }
 std::int64_t in_block(const Settings& s, bool recomputed, std::int64_t done) {
   const std::int64_t left = s.layers - done;
   return (recomputed ? left * s.bytes(s.width) + of_block(s) : left * of_block(s)) +
-         s.bytes(4 * s.width);
+         s.bytes(8 * s.width);
 }
 
 // The most where parameters, gradients and state stay where they are.

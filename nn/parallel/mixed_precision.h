@@ -65,7 +65,7 @@ std::shared_ptr<void> round_parameters(const NamedTensors& parameters,
                                        const MixedPrecision& settings);
 // An input of the model, of any shape: a floating one in its type.
 Tensor rounded_input(const Tensor& x, const MixedPrecision& settings);
-// What the model gives: a floating one in output_dtype.
+// What the model gives, of any shape: a floating one in output_dtype.
 Tensor given_output(const Tensor& y, const MixedPrecision& settings);
 
 }  // namespace peal::nn
