@@ -14,9 +14,9 @@ struct HeadsOf {
   std::int64_t first, all;
 };
 
-// scaled_dot_product_attention() (attention.h) of `heads` heads. Draws for all. Where the numbers
-// of queries and keys are odd, and on CUDA, whole scores are made, as is a mask of all heads'.
-// Error where they are none of these parts.
+// scaled_dot_product_attention() (attention.h) of `heads` heads. Draws for all. On CUDA, and where
+// queries times keys are no multiple of 4, whole scores are made, as is a mask of all heads'. Error
+// where they are none of these parts.
 Tensor attention_of_heads(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
                           bool causal, double dropout, const HeadsOf& place);
 

@@ -68,6 +68,7 @@ struct GptAttention : Module {
 
   Tensor forward(const Tensor& x) override { return attend(x, nullptr); }
   // With what was seen before, which then has x, too. REQUIRES: nothing was, or x is one token.
+  // Error for cut heads that drop weights of attention.
   Tensor attend(const Tensor& x, GptCache::Layer* seen) {
     const double dropped = training() ? attn_pdrop_ : 0;
     const Tensor qkv = c_attn(x);
@@ -82,6 +83,10 @@ struct GptAttention : Module {
       return resid_dropout(
           c_proj(attention_of_heads(parts[0], parts[1], parts[2], heads, true, dropped, place)));
     }
+    PEAL_CHECK(
+        some == nullptr,
+        "GptAttention: with a cache, cut heads would drop other weights of attention than in "
+        "one process; eval() the model before it makes text");
     const bool first = !seen->keys.defined();
     seen->keys = first ? parts[1] : cat({seen->keys, parts[1]}, 1);
     seen->values = first ? parts[2] : cat({seen->values, parts[2]}, 1);

@@ -118,3 +118,20 @@ TEST_CASE("with dropout, too, a cut GPT is one process") {
     }
   }
 }
+
+TEST_CASE("a cut GPT that drops weights of attention makes no text with a cache") {
+  nn::GptSettings settings{vocabulary, 8, heads, 2, 8};
+  settings.attn_pdrop = 0.1;
+  ranks(2, [&](const Group& group, int) {
+    manual_seed(7);
+    nn::GPT gpt(settings);
+    nn::parallelize_module(gpt, group, plan(true));
+    const Tensor tokens = slice(tokens_of(0).x, 1, 0, 3);
+    const NoGrad guard;
+    nn::GptCache cache;
+    check_has(error_of([&] { gpt.next(tokens, &cache); }), "eval() the model before it makes text");
+    gpt.eval();
+    nn::GptCache fresh;
+    CHECK(gpt.next(tokens, &fresh).shape() == Shape{4, vocabulary});
+  });
+}
