@@ -8,7 +8,6 @@
 #include <peal/nn/parallel/reducer.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 namespace peal::nn {
@@ -39,10 +38,9 @@ void Reducer::exchange(std::vector<Bucket> plan) {
     came_.assign(parameters_.size(), Came::all);
     buckets_.emplace(parameters_, plan_, group_, complete_);
     watch_left();
-  } catch (const std::exception& error) {
+  } catch (...) {
     buckets_.reset();  // and check_whole() finds none
-    group_.check();    // where another was first, its words are everybody's
-    fail_everywhere(group_, concat("the plan of buckets could not be exchanged: ", error.what()));
+    rethrow_everywhere(group_, "the plan of buckets could not be exchanged");
   }
 }
 
