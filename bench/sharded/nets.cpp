@@ -6,10 +6,9 @@ namespace {
 
 template <class O, class Options>
 auto optimizer_of(const Options& options) {
-  return [options](const NamedTensors& parameters, const comm::ProcessGroup* group) {
+  return [options](const nn::Parameters& parameters, const comm::ProcessGroup* group) {
     if (group == nullptr) return MadeOptimizer{std::make_unique<O>(parameters, options)};
-    auto made = std::make_unique<nn::ZeroRedundancyOptimizer<O>>(*group, nn::Parameters(parameters),
-                                                                 options);
+    auto made = std::make_unique<nn::ZeroRedundancyOptimizer<O>>(*group, parameters, options);
     const nn::OptimizerShards* const shards = &made->shards();
     return MadeOptimizer{std::move(made), shards};
   };

@@ -41,7 +41,7 @@ struct Net {
   // Summed over all that counts, of which a row has `counted`.
   nn::Pipe::Loss loss;
   double counted;
-  std::function<MadeOptimizer(const NamedTensors& parameters, const comm::ProcessGroup* group)>
+  std::function<MadeOptimizer(const nn::Parameters& parameters, const comm::ProcessGroup* group)>
       optimizer;
   std::vector<std::string>
       units;  // classes of modules that are sharded and recomputed by themselves

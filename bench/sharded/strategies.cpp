@@ -178,8 +178,7 @@ class PipeTraining : public Training {
   PipeTraining(const Net& net, const comm::ProcessGroup& pipeline, const comm::ProcessGroup& data,
                nn::PipeOptions options)
       : net_(net), data_(data), pipe_(pipeline, net.make(), options) {
-    const NamedTensors own = pipe_.local().named_parameters();
-    optimizer_ = net.optimizer(own, nullptr).optimizer;
+    optimizer_ = net.optimizer(pipe_.parameters(), nullptr).optimizer;
   }
 
   double step(const Batch& batch) override {

@@ -58,6 +58,9 @@ namespace peal::nn {
 struct Parameters {
   std::vector<Tensor> tensors;
   std::vector<std::string> names;  // as many, or none
+  // Those of a part of a model, whose other parts other ranks have: none here is then no mistake
+  // (Pipe::parameters(): a stage of activations alone). Otherwise it is an Error.
+  bool may_be_empty = false;
 
   Parameters(std::vector<Tensor> list) : tensors(std::move(list)) {}  // NOLINT: a conversion
   Parameters(std::initializer_list<Tensor> list) : tensors(list) {}   // NOLINT

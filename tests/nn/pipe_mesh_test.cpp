@@ -43,7 +43,7 @@ TEST_CASE("pipelines on unequal shares of a batch, summed once a step, are one p
         const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "pp"});
         nn::Pipe pipe(mesh.get_group("pp"), mesh_model(),
                       {.kind = kind, .micro_batches = 3, .checkpoint = mode, .keep_outputs = true});
-        nn::SGD optimizer(pipe.local().named_parameters(), sgd);
+        nn::SGD optimizer(pipe.parameters(), sgd);
         const bool first = mesh.get_local_rank("dp") == 0;
         const std::int64_t at = first ? 0 : 7, end = first ? 7 : rows;
         for (int step = 0; step < 3; ++step) {

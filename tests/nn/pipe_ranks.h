@@ -14,7 +14,6 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -107,14 +106,13 @@ inline double farthest(const std::vector<double>& a, const std::vector<double>& 
 inline void check_like(const Trained& one, const Net& make, const Group& group,
                        const nn::PipeOptions& options, int steps) {
   nn::Pipe pipe(group, make(), options);
-  std::optional<nn::SGD> optimizer;  // a rank may have no parameters
-  if (!pipe.local().parameters().empty()) optimizer.emplace(pipe.local().named_parameters(), sgd);
+  nn::SGD optimizer(pipe.parameters(), sgd);
   for (int step = 0; step < steps; ++step) {
-    if (optimizer) optimizer->zero_grad();
+    optimizer.zero_grad();
     const double loss = pipe.step(input_of(step), target_of(), squares);
     const double off = std::abs(loss - one.losses[static_cast<std::size_t>(step)]);
     PEAL_CHECK(off < 1e-10, "step ", step, ": loss off by ", off);
-    if (optimizer) optimizer->step();
+    optimizer.step();
   }
   for (const auto& [name, values] : state_of(pipe.local())) {
     const double off = farthest(values, one.states[static_cast<std::size_t>(steps - 1)].at(name));

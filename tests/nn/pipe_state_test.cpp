@@ -33,7 +33,7 @@ struct Folder {
 struct Training {
   Training(const Group& group, const nn::PipeOptions& options)
       : pipe(group, uneven_model(), options),
-        optimizer(pipe.local().named_parameters(), adam),
+        optimizer(pipe.parameters(), adam),
         parts{{"model", pipe.saved()}, {"optimizer", pipe.saved(optimizer)}} {}
   double step(int number) {
     optimizer.zero_grad();
@@ -148,6 +148,52 @@ TEST_CASE("state_dict() is the model's on all ranks, in its order") {
   }
 }
 
+TEST_CASE(
+    "a rank whose layers have no parameters has an optimizer, and saves and loads, as others") {
+  const auto make = [] {
+    manual_seed(3);
+    nn::Sequential net{nn::Linear(6, 4), nn::Tanh()};
+    net.to(DType::f64);
+    return net;
+  };
+  manual_seed(4);
+  const Tensor x = randn({8, 6}, DType::f64), target = randn({8, 4}, DType::f64);
+  nn::Sequential net = make();
+  nn::AdamW optimizer(net.named_parameters(), adam);
+  const auto train = [&] {
+    optimizer.zero_grad();
+    (squares(net(x), target) * (1.0 / 8)).backward();
+    optimizer.step();
+  };
+  train();
+  NamedTensors model_before = net.state_dict(), before = optimizer.state_dict();
+  for (NamedTensors* all : {&model_before, &before}) {
+    for (auto& [name, tensor] : *all) tensor = tensor.clone();
+  }
+  train();
+  const auto want = state_of(net);
+  CHECK_NOTHROW(ranks(2, [&](const Group& group, int) {
+    nn::Pipe pipe(group, make(), {.micro_batches = 2});
+    nn::AdamW own(pipe.parameters(), adam);
+    PEAL_CHECK(own.parameters().size() == (group.rank() == 0 ? 2U : 0U), "parameters");
+    nn::ShardedState model = pipe.saved(), state = pipe.saved(own);
+    model.load_state_dict(model_before);
+    state.load_state_dict(before);
+    own.zero_grad();
+    pipe.step(x, target, squares);
+    pipe.clip_grad_norm_(1e6);
+    own.step();
+    for (const auto& [name, values] : state_of(pipe.local())) {
+      const double off = farthest(values, want.at(name));
+      PEAL_CHECK(off < 1e-14, name, " is off by ", off);
+    }
+    state.consolidate_state_dict(0);
+    if (group.rank() != 0) return;
+    const std::size_t saved = state.state_dict().size();
+    PEAL_CHECK(saved == before.size(), "expected ", before.size(), " tensors, saved ", saved);
+  }));
+}
+
 TEST_CASE("an optimizer that is not a pipe's, or differs between ranks, is an Error on all") {
   const auto says = [](const std::function<std::unique_ptr<nn::AdamW>(nn::Pipe&, int rank)>& make,
                        const char* part) {
@@ -165,7 +211,7 @@ TEST_CASE("an optimizer that is not a pipe's, or differs between ranks, is an Er
       [](nn::Pipe& pipe, int rank) {
         auto settings = adam;
         settings.lr = rank == 0 ? 0.01 : 0.02;
-        return std::make_unique<nn::AdamW>(pipe.local().named_parameters(), settings);
+        return std::make_unique<nn::AdamW>(pipe.parameters(), settings);
       },
       "give it the same groups and settings on every rank");
 }

@@ -243,7 +243,7 @@ TEST_CASE("pipelines on shares of a batch, averaged once a step, are one process
     const Trained& one = by_one_process();
     const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "pp"});
     nn::Pipe pipe(mesh.get_group("pp"), uneven_model(), {.kind = Kind::zb_v, .micro_batches = 2});
-    nn::SGD optimizer(pipe.local().named_parameters(), sgd);
+    nn::SGD optimizer(pipe.parameters(), sgd);
     const std::int64_t half = rows / 2, at = mesh.get_local_rank("dp") * half;
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();

@@ -147,7 +147,7 @@ TEST_CASE("a state has tied parameters and their optimizer's state once") {
     for (const int world : {3, 2}) {  // saves, and goes on
       ranks(world, [&](const Group& group, int rank) {
         nn::Pipe pipe(group, tied_model(), {.kind = kind, .micro_batches = 3});
-        nn::AdamW own(pipe.local().named_parameters(), tied_adam);
+        nn::AdamW own(pipe.parameters(), tied_adam);
         const std::vector<nn::Part> parts{{"model", pipe.saved()}, {"optimizer", pipe.saved(own)}};
         const int first = world == 3 ? 0 : 2;
         if (first > 0) nn::load(file.path, parts);

@@ -320,7 +320,7 @@ TEST_CASE("a pipeline of cut layers is one process, its norms and its states, to
         if (last_is_whole) some.resize(2);
         nn::parallelize_module(cut, mesh.get_group("tp"), some);
         nn::Pipe pipe(mesh.get_group("pp"), cut, {.kind = kind, .micro_batches = 3});
-        nn::SGD optimizer(pipe.local().named_parameters(), {.lr = 0.1, .momentum = 0.9});
+        nn::SGD optimizer(pipe.parameters(), {.lr = 0.1, .momentum = 0.9});
         const auto step = [&](int number) {
           optimizer.zero_grad();
           const Batch batch = numbers_of(number);
@@ -353,7 +353,7 @@ TEST_CASE("a pipeline of one rank whose layers are cut is saved by any rank that
     nn::parallelize_module(cut, mesh.get_group("tp"),
                            {{"0", nn::ColwiseParallel{}}, {"2", nn::RowwiseParallel{}}});
     nn::Pipe pipe(mesh.get_group("pp"), cut, {.micro_batches = 2});
-    nn::SGD optimizer(pipe.local().named_parameters(), {.lr = 0.1, .momentum = 0.9});
+    nn::SGD optimizer(pipe.parameters(), {.lr = 0.1, .momentum = 0.9});
     nn::SGD expected(net.named_parameters(), {.lr = 0.1, .momentum = 0.9});
     const Batch batch = numbers_of(0);
     pipe.step(batch.x, batch.y, summed_squares);

@@ -3,6 +3,7 @@
 #include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/ops/concatenate.h>
 #include <peal/comm/group/agree.h>
+#include <peal/nn/optim/optimizer.h>
 #include <peal/nn/parallel/clip_over_ranks.h>
 #include <peal/nn/parallel/cut_parameters.h>
 #include <peal/nn/parallel/make_equal.h>
@@ -242,6 +243,12 @@ Tensor Pipe::shared_outputs(bool broadcast) const {
   if (!broadcast) return outputs_;
   const int root = problem_.rank_of(problem_.last_part());
   return broadcast_tensor(group_, outputs_, root, "the outputs of a pipe");
+}
+
+Parameters Pipe::parameters() const {
+  Parameters all = local_.named_parameters();
+  all.may_be_empty = true;
+  return all;
 }
 
 double Pipe::clip_grad_norm_(double max_norm, double norm_type) {

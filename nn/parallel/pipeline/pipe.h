@@ -3,7 +3,7 @@
 // comm/pipeline (pipeline parallelism; PyTorch: PipelineStage and its schedules, FairScale: Pipe).
 //
 //   nn::Pipe pipe(group, model, {.kind = comm::pipeline::Kind::zb_v, .micro_batches = 8});
-//   nn::AdamW optimizer(pipe.local().named_parameters());     // of this rank's layers alone
+//   nn::AdamW optimizer(pipe.parameters());                    // of this rank's layers alone
 //   const auto loss = [](const Tensor& y, const Tensor& t) { return sum(square(y - t)); };
 //   ...
 //   optimizer.zero_grad();
@@ -97,6 +97,7 @@
 namespace peal::nn {
 
 class Optimizer;
+struct Parameters;
 
 // Of which micro-batches nothing is kept between a part's layers (FairScale: checkpoint).
 // `except_last`: of all but the last, which is then computed once.
@@ -146,14 +147,17 @@ class Pipe {
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
   // Both as parts of a checkpoint. REQUIRES: the pipe outlives them, and so does the optimizer, one
-  // of local().named_parameters() with the same groups and settings on all ranks, whose steps go
-  // parameter by parameter.
+  // of parameters() with the same groups and settings on all ranks, whose steps go parameter by
+  // parameter.
   ShardedState saved();
   ShardedState saved(Optimizer& optimizer);
 
   // This rank's layers, by their names in the model. nn::clip_grad_norm_() of their parameters
   // would bound each rank's by a norm of its own.
   Sequential local() const { return local_; }
+  // What an optimizer of this rank trains, by those names: of a rank whose layers have none, an
+  // optimizer of nothing, so that all ranks run the same lines, and saved() has one on each.
+  Parameters parameters() const;
   // Stages, micro-batches and parts, as its schedule has them.
   const comm::pipeline::Problem& problem() const { return problem_; }
   // The most micro-batches, times parts, that were kept at a time in the last step.

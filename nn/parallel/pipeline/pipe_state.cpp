@@ -124,9 +124,8 @@ std::pair<NamedTensors, NamedTensors> Pipe::state_of(const Optimizer& optimizer)
   std::string wrong, settings;
   for (const std::string& name : optimizer.parameter_names()) {
     if (!known.contains(name)) {
-      wrong =
-          concat("parameter ", name, " is of none of this rank's layers; make the optimizer of ",
-                 "local().named_parameters()");
+      wrong = concat("parameter ", name,
+                     " is of none of this rank's layers; make the optimizer of ", "parameters()");
     }
   }
   NamedTensors groups, own;
