@@ -218,7 +218,8 @@ void check_temporary(std::string_view op, const Tensor& x) {
   PEAL_CHECK(
       !x.owned_alone() || !x.storage()->owned(), op, ": a temporary of shape ", x.shape(),
       " that nobody else holds would be written, and the values lost. slice, select, narrow, "
-      "split, transpose and permute copy; rows(begin, end) and reshape share storage");
+      "split, t, transpose, permute and expand copy: write the tensor itself (x[...] *= 2, x *= "
+      "2), or give the copy a name; rows(begin, end) and reshape share storage");
 }
 
 Tensor Tensor::to_be_written(std::string_view op) const {

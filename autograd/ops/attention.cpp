@@ -15,6 +15,7 @@
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 #include <cmath>
@@ -51,7 +52,8 @@ Tensor apart(const Tensor& x, std::int64_t heads) {
   return permute(reshape(x, {x.size(0), x.size(1), heads, x.size(2) / heads}), {0, 2, 1, 3});
 }
 Tensor together(const Tensor& x) {
-  return reshape(permute(x, {0, 2, 1, 3}), {x.size(0), x.size(2), x.size(1) * x.size(3)});
+  return reshape(as_result(permute(x, {0, 2, 1, 3})),
+                 {x.size(0), x.size(2), x.size(1) * x.size(3)});
 }
 
 // The gradients as ops, to be differentiated in turn, of whole scores [..., T, S].

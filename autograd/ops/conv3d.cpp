@@ -78,7 +78,7 @@ Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias,
   const Tensor y = conv2d(by_windows(x, windows), kernel, bias,
                           {o.stride.plane(), o.padding.plane(), o.dilation.plane(), o.groups});
   const Tensor slices = reshaped(y, {x.size(0), out[0], y.size(1), out[1], out[2]});
-  return permute(slices, {0, 2, 1, 3, 4});
+  return as_result(permute(slices, {0, 2, 1, 3, 4}));
 }
 
 }  // namespace peal

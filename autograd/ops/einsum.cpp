@@ -5,6 +5,7 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/einsum.h>
 #include <peal/autograd/ops/labels.h>
+#include <peal/autograd/ops/strided.h>
 
 #include <algorithm>
 #include <cctype>
@@ -147,7 +148,8 @@ Tensor einsum(std::string_view equation, const Tensors& operands) {
     }
     product = contracted(product, left[i], kept);
   }
-  return ordered(summed_but(product, names.result), names.result);
+  const Tensor result = ordered(summed_but(product, names.result), names.result);
+  return left.size() > 1 ? as_result(result) : result;
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, const std::vector<int>& dims_a,

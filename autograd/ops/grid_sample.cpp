@@ -110,7 +110,7 @@ Tensor sampled_by_ops(const Tensor& x, const Tensor& grid, const GridSampleOptio
       y = y.defined() ? y + part : part;
     }
   }
-  return permute(reshaped(y, {n, grid.size(1), grid.size(2), channels}), {0, 3, 1, 2});
+  return as_result(permute(reshaped(y, {n, grid.size(1), grid.size(2), channels}), {0, 3, 1, 2}));
 }
 
 Tensor sampled_by_kernel(std::string_view op, const Tensor& x, const Tensor& grid,

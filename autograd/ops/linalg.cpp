@@ -73,7 +73,7 @@ Tensor answer(const Tensor& like, const Sides& sides, const Tensor& x) {
 
 }  // namespace
 
-Tensor flipped(const Tensor& a) { return transpose(a, -2, -1); }
+Tensor flipped(const Tensor& a) { return as_result(transpose(a, -2, -1)); }
 Tensor beside_matrices(const Tensor& x) { return unsqueeze(unsqueeze(x, -1), -1); }
 
 Tensor inverse(std::string_view op, const Tensor& a) {

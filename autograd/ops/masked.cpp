@@ -109,7 +109,8 @@ Tensor nonzero(const Tensor& x) {
     return Tensor::empty({static_cast<bool>(mask) ? 1 : 0, 0}, DType::i64, x.device());
   }
   const Tensor columns = columns_of_true(mask);
-  return mask.dim() == 1 ? reshaped(columns, {columns.size(1), 1}) : permute(columns, {1, 0});
+  return mask.dim() == 1 ? reshaped(columns, {columns.size(1), 1})
+                         : as_result(permute(columns, {1, 0}));
 }
 
 Tensors where(const Tensor& condition) {

@@ -7,6 +7,7 @@
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/rearrange.h>
 #include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -34,7 +35,9 @@ Extreme first_in_order(std::string_view op, const Tensor& x, std::int64_t k, int
   kernels(x.device())
       .sort(op, x, values.detach({rows, k}), indices.detach({rows, k}), lines.detach({rows, size}),
             descending);
-  const auto back = [&](const Tensor& y) { return at == x.dim() - 1 ? y : movedim(y, -1, at); };
+  const auto back = [&](const Tensor& y) {
+    return at == x.dim() - 1 ? y : as_result(movedim(y, -1, at));
+  };
   const Tensor places = back(indices);
   return {wants_grad({&x, 1}) ? gathered(x, at, places) : back(values), places};
 }

@@ -102,7 +102,7 @@ Tensor pixel_shuffle(const Tensor& x, std::int64_t factor) {
              " channels");
   const std::int64_t c = x.size(-3) / (r * r);
   const Tensor apart = reshaped(x, {images, c, r, r, h, w});
-  return reshaped(permute(apart, {0, 1, 4, 2, 5, 3}), with_images(x, c, h * r, w * r));
+  return reshaped(as_result(permute(apart, {0, 1, 4, 2, 5, 3})), with_images(x, c, h * r, w * r));
 }
 
 Tensor pixel_unshuffle(const Tensor& x, std::int64_t factor) {
@@ -113,7 +113,7 @@ Tensor pixel_unshuffle(const Tensor& x, std::int64_t factor) {
              " does not divide the image of shape ", x.shape());
   const std::int64_t h = x.size(-2) / r, w = x.size(-1) / r;
   const Tensor apart = reshaped(x, {images, c, h, r, w, r});
-  return reshaped(permute(apart, {0, 1, 3, 5, 2, 4}), with_images(x, c * r * r, h, w));
+  return reshaped(as_result(permute(apart, {0, 1, 3, 5, 2, 4})), with_images(x, c * r * r, h, w));
 }
 
 Tensor channel_shuffle(const Tensor& x, std::int64_t groups) {
@@ -125,7 +125,7 @@ Tensor channel_shuffle(const Tensor& x, std::int64_t groups) {
   std::int64_t plane = 1;
   for (int i = 2; i < x.dim(); ++i) plane *= x.size(i);
   const Tensor apart = reshaped(x, {x.size(0), groups, x.size(1) / groups, plane});
-  return reshaped(permute(apart, {0, 2, 1, 3}), x.shape());
+  return reshaped(as_result(permute(apart, {0, 2, 1, 3})), x.shape());
 }
 
 }  // namespace peal

@@ -31,6 +31,13 @@ Tensor permuted(std::string_view op, const Tensor& x, const Order& order) {
   return record(op, out, {x}, [op, back](const Tensor& g) { return permuted(op, g, back); });
 }
 
+// That of a tensor which a caller has, and may mean to write.
+Tensor permuted_copy(std::string_view op, const Tensor& x, const Order& order) {
+  Tensor out = permuted(op, x, order);
+  out.storage()->mark_copied_part();
+  return out;
+}
+
 // The elements of x at `at`, `at` + steps, ..., of this shape.
 Tensor taken(std::string_view op, const Tensor& x, const Shape& shape, const Steps& steps,
              std::int64_t at) {
@@ -112,7 +119,7 @@ Tensor permute(const Tensor& x, const std::vector<int>& dims) {
                " of shape ", x.shape(), " is named twice");
     order.push_back(at);
   }
-  return permuted("permute", x, order);
+  return permuted_copy("permute", x, order);
 }
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
@@ -121,7 +128,7 @@ Tensor transpose(const Tensor& x, int dim0, int dim1) {
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
   std::swap(order[static_cast<std::size_t>(checked_dim("transpose", x, dim0))],
             order[static_cast<std::size_t>(checked_dim("transpose", x, dim1))]);
-  return permuted("transpose", x, order);
+  return permuted_copy("transpose", x, order);
 }
 
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {

@@ -13,6 +13,7 @@
 #include <peal/autograd/ops/row_loss.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/softmax.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -106,7 +107,7 @@ Tensor log_softmax(const Tensor& x, int dim) {
   TraceSpan span("log_softmax");
   check_floating("log_softmax", x);
   const int at = checked_dim("log_softmax", x, dim);
-  if (at != x.dim() - 1) return transpose(log_softmax(transpose(x, at, -1)), at, -1);
+  if (at != x.dim() - 1) return as_result(transpose(log_softmax(transpose(x, at, -1)), at, -1));
   PEAL_CHECK(x.size(-1) > 0 || x.numel() == 0,
              "log_softmax: expected at least one class, got shape ", x.shape());
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());

@@ -11,6 +11,7 @@
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/scatter.h>
 #include <peal/autograd/ops/softmax.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -20,7 +21,7 @@ Tensor softmax(const Tensor& x, int dim) {
   TraceSpan span("softmax");
   check_floating("softmax", x);
   const int at = checked_dim("softmax", x, dim);
-  if (at != x.dim() - 1) return transpose(softmax(transpose(x, at, -1)), at, -1);
+  if (at != x.dim() - 1) return as_result(transpose(softmax(transpose(x, at, -1)), at, -1));
   PEAL_CHECK(x.size(-1) > 0 || x.numel() == 0, "softmax: expected at least one class, got shape ",
              x.shape());
   const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());

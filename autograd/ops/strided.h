@@ -32,6 +32,13 @@ Tensor zeros_but(std::string_view op, const Tensor& g, const Shape& whole, const
 Tensor with_part(std::string_view op, const Tensor& x, const Tensor& values, const Steps& steps,
                  std::int64_t at);
 
+// x, a copy that an operation gives as a result of its own: who writes a temporary of it means
+// that, and no other tensor (Storage::is_copied_part).
+inline Tensor as_result(Tensor x) {
+  x.storage()->mark_copied_part(false);
+  return x;
+}
+
 // How a dense array is read to fill this shape, which it broadcasts to: 0 where it is stretched.
 inline Steps steps_of_stretched(const Shape& from, const Shape& to) {
   const Steps dense = steps_of_dense(from);

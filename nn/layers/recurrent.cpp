@@ -4,6 +4,7 @@
 #include <peal/autograd/ops/dropout.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/nn/init.h>
 #include <peal/nn/layers/recurrent.h>
 
@@ -100,7 +101,7 @@ Tensors Recurrent::unrolled(const Weights& weights, const Tensor& input, const T
   if (alone) {
     y = squeeze(y, 1);
   } else if (settings_.batch_first) {
-    y = transpose(y, 0, 1);
+    y = as_result(transpose(y, 0, 1));
   }
   Tensors results{y};
   for (const Tensors& kind : last) results.push_back(alone ? cat(kind) : stack(kind));

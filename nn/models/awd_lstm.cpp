@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/ops/ops.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/nn/init.h>
 #include <peal/nn/models/awd_lstm.h>
 
@@ -140,7 +141,7 @@ Tensor AwdLstm::forward(const Tensor& tokens) {
     state_->c[i] = made.c.detach();
     x = i + 1 < rnns_.size() ? hidden_dps_[i](made.output) : made.output;
   }
-  return transpose(x, 0, 1);
+  return as_result(transpose(x, 0, 1));
 }
 
 std::vector<std::vector<Tensor>> AwdLstm::layer_groups() const {

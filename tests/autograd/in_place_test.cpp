@@ -372,11 +372,37 @@ TEST_CASE("methods return what they write of a temporary, but for copies of part
            [&] {
              x.chunk(2, 1)[1].masked_fill_(ones({3, 2}, DType::boolean), 0);
            },
+           [&] { x.t().mul_(2); },
+           [&] { x.transpose(0, 1).fill_(2); },
+           [&] {
+             x.permute({1, 0}).add_(1);
+           },
+           [&] { x.movedim(0, 1).exp_(); },
+           [&] { transpose(x, -1, -2).clamp_(0, 1); },
+           [&] { x[{Slice(0, 2)}].t().mul_(2); },
+           [&] { einsum("ij->ji", {x}).mul_(2); },
+           [&] {
+             x.unsqueeze(0).expand({2, 3, 4}).mul_(2);
+           },
+           [&] { x.unfold(1, 2, 1).fill_(0); },
        }) {
     CHECK(has(error_of(write), "nobody else holds"));
   }
   CHECK(equal(x, before));
   CHECK(equal(relu(x.select(1, 0)).mul_(2), relu(x.select(1, 0)) * 2));  // in the copy's memory
+  // A name says that the copy is meant; and what operations make in another order is their own.
+  const Tensor turned = x.t();
+  turned.mul_(2);
+  CHECK(equal(turned, x.t() * 2));
+  CHECK(equal(x.t().clone().mul_(2), turned));
+  CHECK(equal(softmax(x, 0).mul_(2), softmax(x, 0) * 2));
+  CHECK(equal(log_softmax(x, 0).mul_(2), log_softmax(x, 0) * 2));
+  CHECK(equal(sort(x, 0).values.mul_(2), sort(x, 0).values * 2));
+  CHECK(equal(nonzero(x > 0).mul_(2), nonzero(x > 0) * 2));
+  CHECK(equal(einsum("ij,kj->ki", {x, x}).mul_(2), einsum("ij,kj->ki", {x, x}) * 2));
+  CHECK(equal(pixel_shuffle(x.reshape({1, 4, 1, 3}), 2).mul_(2),
+              pixel_shuffle(x.reshape({1, 4, 1, 3}), 2) * 2));
+  CHECK(equal(x, before));
   x[{Slice(), 0}].fill_(2);
   CHECK(doubles(x.select(1, 0)) == std::vector<double>(3, 2));
 }
