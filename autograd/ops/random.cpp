@@ -17,7 +17,9 @@
 #include <peal/autograd/ops/shape.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -120,8 +122,11 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, DType dt
   const OpName op("randint");
   PEAL_CHECK(low < high, "randint: expected low < high, got [", low, ", ", high, ")");
   const double span = static_cast<double>(high) - static_cast<double>(low);
-  const Tensor steps = cast(fine_uniform("randint", shape, device, generator) * span, DType::i64);
-  return cast(steps + low, dtype);
+  const Tensor drawn = fine_uniform("randint", shape, device, generator) * span;
+  constexpr double half = 9223372036854775808.0;  // 2^63, past which there is no i64
+  if (span <= half) return cast(cast(drawn, DType::i64) + low, dtype);
+  constexpr std::int64_t quarter = std::int64_t{1} << 62;
+  return cast(cast(floor(drawn - half), DType::i64) + (low + quarter + quarter), dtype);
 }
 Tensor randint(std::int64_t high, const Shape& shape, DType dtype, Device device,
                Generator& generator) {
@@ -226,8 +231,16 @@ void exponential_(const Tensor& x, double rate, Generator& generator) {
 void random_(const Tensor& x, std::int64_t low, std::int64_t high, Generator& generator) {
   const OpName op("random_");
   check_in_place("random_", x);
-  check_value("random_", static_cast<double>(low), x.dtype());
-  check_value("random_", static_cast<double>(high - 1), x.dtype());
+  PEAL_CHECK(low < high, "random_: expected low < high, got [", low, ", ", high, ")");
+  visit(x.dtype(), [&]<class T>() {
+    if constexpr (std::is_integral_v<T>) {
+      // In i64: not every one is a double.
+      const auto least = static_cast<std::int64_t>(std::numeric_limits<T>::min()),
+                 most = static_cast<std::int64_t>(std::numeric_limits<T>::max());
+      PEAL_CHECK(low >= least, "random_: ", low, " is not a value of ", x.dtype());
+      PEAL_CHECK(high - 1 <= most, "random_: ", high - 1, " is not a value of ", x.dtype());
+    }
+  });
   x.detach().copy_(randint(low, high, x.shape(), x.dtype(), x.device(), generator));
 }
 

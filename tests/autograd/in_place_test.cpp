@@ -8,7 +8,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <functional>
+#include <limits>
 
 using namespace peal;
 using namespace peal::test;
@@ -297,6 +300,29 @@ TEST_CASE("methods that overwrite are their functions, of a tensor, a part and w
   CHECK(min(n).item<std::int64_t>() == 0);
   CHECK(max(n).item<std::int64_t>() == 5);
   CHECK(has(error_of([] { empty({2}, DType::u8).random_(256 + 1); }), "random_: 256 is not a"));
+}
+
+TEST_CASE("random_ draws from ranges as wide as i64") {
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min(),
+                         most = std::numeric_limits<std::int64_t>::max(), quarter = most / 2;
+  const Tensor n = Tensor::zeros({4000}, DType::i64);
+  const auto above = [&](std::int64_t bound) {
+    std::int64_t count = 0;
+    for (const std::int64_t each : n.to_vector<std::int64_t>()) count += each > bound;
+    return count;
+  };
+  n.random_(most);
+  CHECK(above(-1) == 4000);
+  CHECK(std::abs(above(quarter) - 2000) < 200);
+  n.random_(least, most);
+  CHECK(std::abs(above(quarter) - 1000) < 200);
+  CHECK(std::abs(above(0) - 2000) < 200);
+  CHECK(std::abs(above(-quarter) - 3000) < 200);
+  n.random_(most - 2, most);
+  CHECK(above(most - 3) == 4000);
+  CHECK(has(error_of([&] { n.random_(3, 3); }), "random_: expected low < high, got [3, 3)"));
+  CHECK(has(error_of([&] { n.random_(least); }), "random_: expected low < high"));
+  CHECK(has(error_of([] { empty({2}, DType::u8).random_(-1, 2); }), "random_: -1 is not a value"));
 }
 
 TEST_CASE("what overwrites a result is recorded right, or refused") {
