@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/one_thread.h>
 #include <peal/autograd/ops/factorize.h>
 
 #include <algorithm>
@@ -76,6 +77,7 @@ bool singular(const Factors& lu) { return (lu.matrixLU().diagonal().array() == 0
 }  // namespace
 
 bool invert(double* inverse, const double* a, Size n) {
+  const OneThread guard;
   if (n == 0) return true;
   const Factors lu(read(a, n, n));
   if (singular(lu)) return false;
@@ -84,6 +86,7 @@ bool invert(double* inverse, const double* a, Size n) {
 }
 
 bool solve(double* x, const double* a, bool transposed, const double* b, Size n, Size k) {
+  const OneThread guard;
   if (n == 0 || k == 0) return true;
   const Matrix factored = read(a, n, n), right = read(b, n, k);
   const Factors lu(transposed ? Matrix(factored.transpose()) : factored);
@@ -93,6 +96,7 @@ bool solve(double* x, const double* a, bool transposed, const double* b, Size n,
 }
 
 void log_determinant(double* sign, double* log, const double* a, Size n) {
+  const OneThread guard;
   *sign = 1;
   *log = 0;
   if (n == 0) return;
@@ -106,10 +110,12 @@ void log_determinant(double* sign, double* log, const double* a, Size n) {
 }
 
 double determinant(const double* a, Size n) {
+  const OneThread guard;
   return n == 0 ? 1 : Factors(read(a, n, n)).determinant();
 }
 
 void cofactors(double* gradient, const double* a, Size n) {
+  const OneThread guard;
   if (n == 0) return;
   const Matrix matrix = read(a, n, n);
   const Factors lu(matrix);
@@ -163,6 +169,7 @@ Size cholesky(double* l, const double* a, Size n) {
 }
 
 void qr(double* q, double* r, const double* a, Size m, Size n, Size k) {
+  const OneThread guard;
   if (m == 0 || n == 0) {
     if (m > 0 && k > 0) at(q, m, k).setIdentity();
     return;
@@ -175,6 +182,7 @@ void qr(double* q, double* r, const double* a, Size m, Size n, Size k) {
 }
 
 bool svd(double* u, double* s, double* vh, const double* a, Size m, Size n) {
+  const OneThread guard;
   const Size k = std::min(m, n);
   if (k == 0) return true;
   const Matrix matrix = read(a, m, n);
@@ -212,6 +220,7 @@ bool svd(double* u, double* s, double* vh, const double* a, Size m, Size n) {
 }
 
 bool eigh(double* w, double* v, const double* a, Size n) {
+  const OneThread guard;
   if (n == 0) return true;
   const Matrix matrix = read(a, n, n).triangularView<Eigen::Lower>();
   if (!matrix.allFinite()) {

@@ -4,9 +4,9 @@
 #include <peal/autograd/kernels/cpu/held_signals.h>
 #include <peal/autograd/kernels/cpu/panels.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/kernels/one_thread.h>
 
 #include <dnnl.h>
-#include <omp.h>
 #include <Eigen/Core>
 
 #include <algorithm>
@@ -27,19 +27,6 @@ void gemm(float* out, const float* a, const float* b, const Product& o, bool add
 }
 
 namespace {
-
-// While it lives, Eigen has the calling thread alone: its own threads wait for each other by
-// spinning, which takes as long as the system leaves another program on a core of theirs.
-class OneThread {
- public:
-  OneThread() { omp_set_num_threads(1); }
-  ~OneThread() { omp_set_num_threads(before_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  const int before_ = omp_get_max_threads();
-};
 
 void eigen_gemm(double* out, const double* a, const double* b, const Product& o, bool add) {
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
