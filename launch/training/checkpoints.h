@@ -34,8 +34,9 @@ struct Position {
 
 // The file to go on from, on all ranks: of a folder its newest that is whole, and for "true" that
 // of `folder`, or none ("") where there is none yet, as where `from` is empty. Collective: rank 0
-// looks. Errors, on all ranks: no such file or folder, no whole one, a sharded checkpoint's folder,
-// or a rank that has no such file, as where the folder is not shared.
+// looks. Errors, on all ranks: no such file or folder, no whole one, a sharded checkpoint's folder
+// or one that has such a folder in it and no file, or a rank that has no such file, as where the
+// folder is not shared.
 std::string find_resume(const Job& job, const std::string& from, const std::string& folder = "");
 
 // What a checkpoint says of its run. Error where it has no such setting, or is none.

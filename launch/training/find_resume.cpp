@@ -23,11 +23,26 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, none);
 }
 
+bool is_sharded(const fs::path& folder) {
+  std::error_code none;
+  return fs::exists(folder / nn::sharded_index_name, none);
+}
+
+// The folder itself, or one in it; empty where there is none.
+std::string sharded_in(const std::string& folder) {
+  if (is_sharded(folder)) return folder;
+  std::error_code error;
+  fs::directory_iterator entries(folder, error), end;
+  for (; !error && entries != end; entries.increment(error)) {
+    if (is_sharded(entries->path())) return entries->path().string();
+  }
+  return {};
+}
+
 std::string newest_in(const std::string& folder) {
   const auto found = nn::CheckpointFolder(folder).latest();
-  std::error_code none;
-  PEAL_CHECK(found || !fs::exists(fs::path(folder) / nn::sharded_index_name, none), folder,
-             " is a sharded checkpoint (", nn::sharded_index_name,
+  const std::string sharded = found ? std::string() : sharded_in(folder);
+  PEAL_CHECK(sharded.empty(), sharded, " is a sharded checkpoint (", nn::sharded_index_name,
              "), from which this does not go on; load it by nn::load_sharded, and nn::save what is "
              "to be gone on from");
   return found ? found->string() : std::string();

@@ -86,6 +86,11 @@ TEST_CASE("what cannot be gone on from is an error on all ranks") {
   nn::save_sharded(sharded, {{"random", state}});
   refused("", sharded, sharded + " is a sharded checkpoint (checkpoint.index.json)");
   refused(sharded, "true", "load it by nn::load_sharded");  // and does not begin anew
+  const std::string above = folder.path / "above", inner = above + "/step-3";
+  std::filesystem::create_directory(above);
+  nn::save_sharded(inner, {{"random", state}});
+  refused(above, "true", inner + " is a sharded checkpoint (checkpoint.index.json)");
+  refused("", above, inner + " is a sharded checkpoint");
   for (const std::string& error :
        errors_of(2, [&](launch::Job& job) { launch::Checkpoints(job, {}, {}).resume(file); })) {
     check_has(error, "[launch] the checkpoint " + file);
