@@ -15,6 +15,8 @@
 #include "trainer_program.h"
 
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -159,6 +161,38 @@ TEST_CASE("logs as lines of files, and the model by itself") {
   nn::load_model(folder.path / "run/model.safetensors", other);
   CHECK(weights_of(other) == weights_of(net));
   CHECK(weights_of(small_net()) != weights_of(net));
+}
+
+TEST_CASE("a log that rank 0 cannot write is an error on all ranks") {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path / "run/log.jsonl");
+  const auto told = [&](const std::string& part, const std::function<void(launch::Job&)>& f) {
+    for (const std::string& error : testing::errors_of(2, [&](launch::Job& job) {
+           f(job);
+           job.group().barrier().wait();  // what the program does next
+         })) {
+      check_has(error, "[trainer] rank 0: a log could not be ");
+      check_has(error, part);
+    }
+  };
+  told("written (report_to jsonl) in " + (folder.path / "run").string() + ": ",
+       [&](launch::Job& job) {
+         auto arguments = quiet();
+         arguments.output_dir = folder.path / "run";
+         arguments.report_to = "jsonl";
+         launch::Trainer(job, small_net(), arguments,
+                         {.eval_dataset = std::make_shared<Numbered>(4)})
+             .evaluate();
+       });
+  // The last line of a training, when its steps are over.
+  told("told: no terminal", [&](launch::Job& job) {
+    const auto tell = [](const std::string& line) {
+      PEAL_CHECK(!testing::contains(line, "train_runtime"), "no terminal");
+    };
+    launch::Trainer(job, small_net(), quiet(),
+                    {.train_dataset = std::make_shared<Numbered>(16), .tell = tell})
+        .train();
+  });
 }
 
 TEST_CASE("a profile is of the steps alone, and an exception ends it") {

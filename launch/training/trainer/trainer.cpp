@@ -11,6 +11,7 @@
 #include <peal/launch/training/trainer/updates.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/loss.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/sharded/wrap_policy.h>
 
 #include <chrono>
@@ -145,8 +146,18 @@ void Trainer::tell(const std::string& line) const {
 void Trainer::log(std::vector<Value> values) {
   values.push_back({"epoch", state_.epoch});
   state_.log_history.push_back({state_.global_step, std::move(values)});
-  tell(state_.log_history.back().in_text());
-  if (args_.report_to != "none") report(state_.log_history.back());
+  // Rank 0 alone writes, and may fail alone.
+  std::string failed = "a log could not be told";
+  try {
+    tell(state_.log_history.back().in_text());
+    if (args_.report_to != "none") {
+      failed = concat("a log could not be written (report_to ", args_.report_to, ") in ",
+                      args_.output_dir);
+      report(state_.log_history.back());
+    }
+  } catch (...) {
+    nn::rethrow_everywhere(job.group(), failed, "trainer");
+  }
   steps_->call(&TrainerCallback::on_log);
 }
 
