@@ -170,6 +170,28 @@ TEST_CASE("the targets of a batch are counted once, whoever asks") {
   CHECK(asked == 2 * (3 + 2));
 }
 
+TEST_CASE("targets count that made the loss, whoever replaced them, and when") {
+  struct Asks : launch::Callback {
+    void before_batch(launch::Loop& loop) override { loop.count_items(); }
+    void after_batch(launch::Loop& loop) override { counted = loop.count_items(); }
+    double counted = 0;
+  };
+  struct LeavesOut : launch::Callback {
+    void before_batch(launch::Loop& loop) override {
+      whole = loop.batch.y;
+      loop.batch.y = where(eq(loop.batch.y, 0), loop.batch.y, -100);
+    }
+    void before_backward(launch::Loop& loop) override { loop.batch.y = whole; }
+    Tensor whole;
+  };
+  launch::Job job;
+  data::DataLoader training(std::make_shared<Numbered>(6), {.batch_size = 6});
+  launch::Learner learner(job, {&training}, small_net(), {.loss = nn::CrossEntropyLoss{}});
+  const auto asks = std::make_shared<Asks>();
+  learner.fit(1, 0.1, {.cbs = {asks, std::make_shared<LeavesOut>()}});
+  CHECK(asks->counted == 2);
+}
+
 TEST_CASE("a rank whose batch has no target that counts adds nothing to the step") {
   // Samples 0 to 3 have none; rank 0 has them.
   const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}, {8, 1}, Device{});

@@ -140,6 +140,9 @@ void Loop::one_batch() {
     call(Event::after_pred);
     if (batch.y.defined()) loss = loss_function(output, batch.y);
     call(Event::after_loss);
+    // Of what made the loss: a callback may have replaced y since another one asked, and may yet.
+    items_in_batch.reset();
+    if (loss.defined()) count_items();
   }
   if (!training) return;
   PEAL_CHECK(loss.defined(),
