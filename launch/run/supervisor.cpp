@@ -137,6 +137,8 @@ void Supervisor::hear(int signal) {
   if (signal == SIGUSR1 || signal == SIGUSR2) return send(signal, false);
   hurried_ = hurried_ || all_over();  // it is for what they have left behind
   if (outcome_.signal == 0) {
+    if (signal == SIGINT && !is_agent_ && !all_over())
+      say("interrupted: ends the ranks; another Ctrl-C kills them at once");
     shall_end(signal);
     send(signal, true);
     const Stage next = signal == SIGTERM ? Stage::terminated : Stage::leaving;

@@ -133,8 +133,12 @@ for signal in INT TERM HUP; do
   begin sh -c 'echo $$ >>pids; exec sleep 1000'
   kill -$signal "$job"
   finish $((128 + $(kill -l $signal)))
-  silent
+  [[ $signal == INT ]] || silent
 done
+begin sh -c 'echo $$ >>pids; exec sleep 1000'
+kill -INT "$job"
+finish 130
+[[ $(cat err) == 'peal-run: interrupted: ends the ranks; another Ctrl-C kills them at once' ]] || failed 'nothing of Ctrl-C'
 begin sh -c 'trap "echo TERM >>heard; exit 0" TERM; echo $$ >>pids; while :; do sleep 0.05; done'
 kill -TERM "$job"
 finish 0
