@@ -14,6 +14,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace peal;
@@ -207,6 +208,20 @@ TEST_CASE("ranks that read other texts, or a text that cannot be read, are an Er
     CHECK(error("set.csv", nothing) == "nothing");
     check_has(error("other.csv", nothing), "every rank is to see the same files");
     check_has(error("none.csv", nothing), "none.csv");
+    const auto other = [&](const auto& change) {
+      return error("set.csv", [&](auto& o) {
+        if (job.rank() == 1) change(o);
+      });
+    };
+    const std::vector<std::pair<std::string, const char*>> told{
+        {other([](auto& o) { o.loaders.batch_size = 5; }), "batch_size 5"},
+        {other([](auto& o) { o.loaders.seq_len = 5; }), "seq_len 5"},
+        {other([](auto& o) { o.loaders.seed = 5; }), "seed 5"},
+        {other([](auto& o) { o.is_lm = true; }), "class"}};
+    for (const auto& [text, word] : told) {
+      check_has(text, word);
+      check_has(text, "and to have the same options");
+    }
     check_has(error("odd.csv", nothing),
               "line 26: expected True, False, 1 or 0 in column 'is_valid', got 'perhaps'");
     check_has(error("set.data", nothing), "expected a CSV file (.csv, .csv.gz), got one that");

@@ -99,6 +99,9 @@ TextDataLoaders::Sets TextDataLoaders::sets_of(const Parts& parts, const Options
   sets.outline += concat(sets.words->size(), " words of digest ", first, ' ', second, '\n');
   outline_texts(sets.outline, "training", learnt);
   outline_texts(sets.outline, "validation", judged);
+  const auto& [batch_size, seq_len, seed, device] = options.loaders;
+  sets.outline += concat(options.is_lm ? "of a language model" : "of texts with classes",
+                         ", batch_size ", batch_size, ", seq_len ", seq_len, ", seed ", seed, '\n');
   return sets;
 }
 
