@@ -5,6 +5,7 @@
 #include <peal/nn/parallel/fail_everywhere.h>
 
 #include <string>
+#include <string_view>
 
 namespace peal::nn {
 
@@ -24,7 +25,10 @@ void rethrow_everywhere(const comm::ProcessGroup& group, std::string_view what,
     group.check();
     fail_everywhere(group, concat(what, ": ", words), who);
   } catch (const Error& told) {
-    if (memory) throw OutOfMemory(told.what());
+    // They may be another rank's words, of another fault.
+    const bool of_memory =
+        std::string_view(told.what()).find(out_of_memory_words) != std::string_view::npos;
+    if (memory && of_memory) throw OutOfMemory(told.what());
     throw;
   }
 }

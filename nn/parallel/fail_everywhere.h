@@ -15,9 +15,9 @@ namespace peal::nn {
                                   std::string_view who = "ddp");
 
 // In a catch block, of an exception that this rank alone has met: poisons the group with "[who]
-// rank R: what: its words", and throws that, as OutOfMemory where it is of that. Where the group
-// has failed before, what failed first has everybody's words. One rank alone has the exception
-// itself.
+// rank R: what: its words", and throws that. Where the group has failed before, what failed first
+// has everybody's words. OutOfMemory where the exception and the words are of that. One rank alone
+// has the exception itself.
 [[noreturn]] void rethrow_everywhere(const comm::ProcessGroup& group, std::string_view what,
                                      std::string_view who = "ddp");
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one rank alone finds wrong, where plans are made and in steps, all ranks hear: nobody waits
 // for it until the deadline.
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/join.h>
 #include <peal/nn/parallel/power_sgd.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
@@ -10,6 +12,7 @@
 #include <barrier>
 #include <cmath>
 #include <optional>
+#include <thread>
 
 #include "ddp_ranks.h"
 
@@ -316,4 +319,26 @@ TEST_CASE("a state of PowerSGD that one rank alone cannot go on with") {
                sum(net.w).backward();
              }),
              "w has second factors of 8 elements, and the state has 16");
+}
+
+TEST_CASE("another rank's words are no OutOfMemory, though memory has run out here since") {
+  for (const bool memory_first : {false, true}) {
+    const auto told = told_by([&](const Group& group, int rank) {
+      try {
+        while (rank == 1 && !group.poisoned()) std::this_thread::yield();
+        if (rank == 1 || memory_first) throw OutOfMemory("no room");
+        fail("no bread");
+      } catch (...) {
+        try {
+          nn::rethrow_everywhere(group, "it failed");
+        } catch (const OutOfMemory& error) {
+          fail(concat("OutOfMemory ", error.what()));
+        }
+      }
+    });
+    const std::string words = memory_first ? "OutOfMemory [ddp] rank 0: it failed: out of memory: "
+                                             "no room"
+                                           : "[ddp] rank 0: it failed: no bread";
+    for (const std::string& each : told) CHECK(each == words);
+  }
 }
