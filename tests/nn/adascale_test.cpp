@@ -105,6 +105,35 @@ TEST_CASE("AdaScale's gain goes from 1, where parts are alike, to their number")
   CHECK(gain_of_numbers({3, 1}) == Approx(1.25).epsilon(1e-6));
   CHECK(gain_of_numbers({1, 2, 3, 4}) == Approx(1.2).epsilon(1e-6));
   CHECK(gain_of_numbers({1, -1}) == Approx(2).epsilon(1e-6));
+  // The variance is at least 1e-6, so nothing at all is noise: here |m|^2 is 0 and 1e-6.
+  CHECK(gain_of_numbers({0, 0}) == Approx(2).epsilon(1e-9));
+  CHECK(gain_of_numbers({1e-3, 1e-3}) == Approx(4.0 / 3).epsilon(1e-9));
+}
+
+TEST_CASE("AdaScale keeps 1 - parts / 1000 of its past by itself, and nothing from there on") {
+  const auto second_gain = [](std::int64_t parts) {
+    const Tensor x = Tensor(Tensor::zeros({1}, DType::f64)).set_requires_grad();
+    nn::SGD sgd({x}, {.lr = 0});
+    nn::AdaScale optimizer(sgd, {}, {.num_gradients_to_accumulate = parts});
+    for (const auto& [even, odd] : {std::pair(3, 1), std::pair(1, -1)}) {
+      optimizer.zero_grad();
+      for (std::int64_t i = 0; i < parts; ++i) {
+        (sum(x * (i % 2 == 0 ? even : odd)) / static_cast<double>(parts)).backward();
+      }
+      optimizer.step();
+    }
+    return optimizer.gain();
+  };
+  // In the first step |m|^2 is 4 and the squares of the parts are 5 on average, in the second 0 and
+  // 1: var = n / (n - 1) in both, and sqr = 4 - 1 / (n - 1) and 0, of which the first has s / (1 +
+  // s) of the weight.
+  const auto expected = [](double n, double past) {
+    const double var = n / (n - 1), sqr = (4 - 1 / (n - 1)) * past / (1 + past);
+    return (var + sqr) / (var / n + sqr);
+  };
+  CHECK(second_gain(2) == Approx(expected(2, 0.998)).epsilon(1e-9));
+  CHECK(second_gain(500) == Approx(expected(500, 0.5)).epsilon(1e-9));
+  CHECK(second_gain(1500) == Approx(1500).epsilon(1e-9));
 }
 
 TEST_CASE("AdaScale: groups have gains and rates of their own, averages go on in a loaded state") {

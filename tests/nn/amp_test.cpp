@@ -67,6 +67,15 @@ TEST_CASE("a loaded scale and tracker count on, and nonsense is refused") {
     CHECK(scaler.get_scale() == 16);
     CHECK(scaler.state_dict()[1].second.item<std::int64_t>() == 0);
   }
+  // The usual ones: doubled after 2000 good steps, halved by a bad one.
+  nn::GradScaler usual;
+  usual.load_state_dict(state(65536, 1998));
+  for (const double scale : {65536, 131072, 65536}) {
+    give(p, scale == 65536 && usual.get_scale() > scale ? INFINITY : 1);
+    usual.step(sgd);
+    usual.update();
+    CHECK(usual.get_scale() == scale);
+  }
   nn::GradScaler scaler;
   for (const double scale : {0.0, -1.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
     CHECK_THROWS_WITH(scaler.load_state_dict(state(scale, 0)),

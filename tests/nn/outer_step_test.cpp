@@ -92,6 +92,26 @@ TEST_CASE("slow momentum, and a rate that changes between two averages") {
   });
 }
 
+TEST_CASE("by themselves slow momentum averages every 48 steps, and DiLoCo every 500") {
+  run_ranks(2, [](const Group& group) {
+    const auto averages_in = [&](const Tensor& x, auto step) {
+      fill_(x.detach(), group.rank());
+      for (int number = 1;; ++number) {
+        step();
+        if (first_of(x) != group.rank()) return number;
+        PEAL_CHECK(number < 1000, "no average");
+      }
+    };
+    const Tensor x = parameter(4), y = parameter(4);
+    nn::SlowMomentum slow(group, std::vector<Tensor>{x});
+    CHECK(averages_in(x, [&] { slow.step(0.1); }) == 48);
+    CHECK(first_of(x) == doctest::Approx(0.5).epsilon(1e-12));
+    nn::DiLoCo outer(group, std::vector<Tensor>{y});
+    CHECK(averages_in(y, [&] { outer.step(); }) == 500);
+    CHECK(first_of(y) == doctest::Approx(4 - 0.7 * 1.9 * 3.5).epsilon(1e-12));
+  });
+}
+
 TEST_CASE("a rate of 0 in a step that averages nothing, as of a warm-up") {
   run_ranks(2, [](const Group& group) {
     const Tensor x = parameter(1);
