@@ -51,6 +51,17 @@ TEST_CASE("the orders are those of the books") {
   CHECK(order(Kind::zb_h1, 4, 8, 3) ==
         "F0 I0 F1 I1 F2 I2 F3 I3 W0 F4 I4 W1 F5 I5 W2 F6 I6 W3 F7 I7 W4 W5 W6 W7");
   CHECK(order(Kind::zb_v, 2, 2, 1) == "1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 2I1 2W1 1I1 1W1");
+  CHECK(order(Kind::zb_v, 4, 8, 0) ==
+        "0F0 0F1 0F2 0F3 0F4 0F5 0F6 7F0 7I0 7W0 7F1 7I1 7W1 7F2 7I2 7W2 7F3 7I3 7W3 0F7 0I0 0W0 "
+        "7F4 7I4 7W4 0I1 0W1 7F5 7I5 7W5 0I2 0W2 7F6 7I6 7W6 0I3 0W3 7F7 7I7 7W7 0I4 0W4 0I5 0W5 "
+        "0I6 0W6 0I7 0W7");
+  // It begins with 2 (p - r) - 1 forwards of its first part.
+  const char* const begins[] = {
+      "0F0 0F1 0F2 0F3 0F4 0F5 0F6 7F0 7I0 7W0", "1F0 1F1 1F2 1F3 1F4 6F0 1F5 6F1 6I0 6W0",
+      "2F0 2F1 2F2 5F0 2F3 5F1 2F4 5F2 5I0 5W0", "3F0 4F0 3F1 4F1 3F2 4F2 3F3 4F3 4I0 4W0"};
+  for (const std::size_t rank : {0, 1, 2, 3}) {
+    CHECK(order(Kind::zb_v, 4, 8, rank).rfind(begins[rank], 0) == 0);
+  }
   CHECK(order(Kind::one_f_one_b, 1, 2, 0) == "F0 B0 F1 B1");
 }
 
