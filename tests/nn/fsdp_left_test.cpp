@@ -11,8 +11,6 @@
 using namespace peal;
 using namespace peal::testing;
 
-namespace {}  // namespace
-
 TEST_CASE("after zero_grad() of the wrapper an optimizer has nothing to step with") {
   for (int world = 1; world <= 2; ++world) {
     ranks(world, [](const Group& group, int) {
