@@ -2,8 +2,11 @@
 // What FSDP cannot do is an Error that says so, on all ranks: gradients in parts, writes within a
 // forward, thawed parameters, norms of pieces, weights that are computed, steps that were left.
 #include <peal/nn/nn.h>
+#include <peal/nn/parallel/sharded/sharded_checkpoint.h>
 #include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
+#include <chrono>
 #include <limits>
 #include <stdexcept>
 
@@ -141,6 +144,29 @@ TEST_CASE("what looks at more than a rank's pieces refuses them") {
     check_has(error_of([&] { nn::Muon wrong(pieces); }), refused);
     check_has(error_of([&] { nn::LBFGS wrong(pieces); }), refused);
   });
+}
+
+TEST_CASE("what rank 0 alone saves is an Error on all, soon") {
+  const Folder folder;
+  for (const bool shards : {false, true}) {
+    CAPTURE(shards);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto all = failures(2, [&](const Group& group, int rank) {
+      SmallConv model = fresh(make_conv);
+      FSDP fsdp(model, group, {.wrap = wrap_layers()});
+      if (rank == 0 && shards) nn::save_sharded(folder.path, {{"model", fsdp}}, group);
+      if (rank == 0 && !shards) fsdp.state_dict();
+      loss_of(fsdp, batch_of(model, 2, rank)).backward();  // the other's next call
+    });
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+    for (const std::string& message : all) {
+      check_has(message, "all ranks must make the same calls");
+      check_has(message, "rank 1");
+      check_has(message, "forward 1, parameters of unit conv1");
+      check_has(message, shards ? "save " : "the whole model after forward 0, parameters of");
+    }
+  }
+  CHECK(folder.entries() == 0);
 }
 
 TEST_CASE("with the group a scaler leaves a step out on all ranks") {

@@ -311,13 +311,14 @@ void FullyShardedDataParallel::State::run(const UnitActions& list) {
 }
 
 comm::Label FullyShardedDataParallel::State::label(int unit, std::size_t flat,
-                                                   std::string_view what) {
+                                                   std::string_view what, bool apart) {
   const bool back = backward_ != 0;
-  text_ = concat(back ? "backward " : "forward ", back ? backwards_ : forwards_, ", ", what, " of ",
+  text_ = concat(apart ? "the whole model after " : "", back ? "backward " : "forward ",
+                 back ? backwards_ : forwards_, ", ", what, " of ",
                  units[static_cast<std::size_t>(unit)].name);
   std::uint64_t call = tag;
   for (const std::uint64_t word : {forwards_, backwards_, static_cast<std::uint64_t>(unit), flat,
-                                   what == "parameters" ? 1ul : 0ul}) {
+                                   what == "parameters" ? 1ul : 0ul, apart ? 1ul : 0ul}) {
     comm::mix(call, word);
   }
   return {text_, call};
@@ -371,9 +372,11 @@ void FullyShardedDataParallel::State::turn(bool to_masters) {
 }
 
 void FullyShardedDataParallel::State::bring(int unit) {
-  for (const UnitAction::What what : {UnitAction::What::gather, UnitAction::What::use}) {
-    act({what, unit});
+  auto& flats = units[static_cast<std::size_t>(unit)].flats;
+  for (std::size_t f = 0; f < flats.size(); ++f) {
+    flats[f].gather(label(unit, f, "parameters", true));
   }
+  for (FlatParameter& flat : flats) flat.wait();
 }
 
 void FullyShardedDataParallel::State::take_away(int unit) { act({UnitAction::What::free, unit}); }

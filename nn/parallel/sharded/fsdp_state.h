@@ -103,7 +103,8 @@ struct FullyShardedDataParallel::State {
   void run(const UnitActions& list);
   void act(const UnitAction& action);
   void finish_settled();
-  comm::Label label(int unit, std::size_t flat, std::string_view what);
+  // `apart`: of no step, but to read or write the whole model.
+  comm::Label label(int unit, std::size_t flat, std::string_view what, bool apart = false);
   bool stale(int unit) const;
 
   UnitSchedule schedule_;
