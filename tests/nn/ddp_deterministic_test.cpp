@@ -12,13 +12,13 @@ using namespace peal::testing;
 namespace {
 
 // The parameters after five steps of three ranks that exchange messages.
-std::string trained(const nn::BucketCaps& caps, bool deterministic) {
+std::string trained(const nn::BucketCaps& caps, bool deterministic, const comm::Wire& wire = {}) {
   std::mutex mutex;
   std::string bits;
   comm::run_ranks(
       3,
       {.deadline = std::chrono::minutes(1), .shared_memory = false, .deterministic = deterministic},
-      [&](const Group& group) {
+      wire, [&](const Group& group) {
         manual_seed(1);
         nn::Sequential model = nn::mlp({31, 64, 33, 7});
         DDP ddp(model, group, {.buckets = caps});
@@ -49,6 +49,11 @@ TEST_CASE("in deterministic mode five steps have the same bits, in small buckets
   CHECK(small.size() == std::size_t{4} * (31 * 64 + 64 + 64 * 33 + 33 + 33 * 7 + 7));
   CHECK((small == trained(large, true)));
   CHECK((small == trained({.first_bytes = 4096, .bytes = 9000}, true)));
+  // Nor does it matter which messages are late.
+  for (const std::uint64_t seed : {1, 2}) {
+    const comm::Wire late{.jitter = 1e-3, .seed = seed};
+    for (const nn::BucketCaps& caps : {apart, large}) CHECK((small == trained(caps, true, late)));
+  }
   // Messages of other sizes are summed in another order without it.
   CHECK((trained(apart, false) != trained(large, false)));
 }

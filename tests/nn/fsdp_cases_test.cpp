@@ -230,29 +230,43 @@ TEST_CASE("512 gradients of one in bf16 are 512 where they add up in f32") {
 }
 
 TEST_CASE("an infinite gradient in one rank's part halves the scale of all") {
-  two([](const Group& group, int rank) {
-    Weight model({4});
-    FSDP fsdp(model, group);
-    nn::SGD optimizer(fsdp.local_parameters(), {.lr = 0.1});
-    nn::GradScaler scaler({}, group);
-    CHECK(scaler.get_scale() == 65536);
-    scaler.scale(sum(fsdp(ones_of({4})))).backward();
-    if (rank == 1) {
-      fill_(fsdp.local_parameters()[0].second.grad(), std::numeric_limits<double>::infinity());
-    }
-    CHECK(!scaler.step(optimizer));
-    scaler.update();
-    CHECK(scaler.get_scale() == 32768);
-    CHECK(fsdp.state_dict()[0].second.to_vector<double>() == std::vector<double>(4, 1.0));
-  });
+  for (const std::int64_t size : {4, 1}) {  // of one element the last rank has nothing
+    two([size](const Group& group, int rank) {
+      Weight model({size});
+      FSDP fsdp(model, group);
+      nn::SGD optimizer(fsdp.local_parameters(), {.lr = 0.1});
+      nn::GradScaler scaler({}, group);
+      CHECK(scaler.get_scale() == 65536);
+      scaler.scale(sum(fsdp(ones_of({size})))).backward();
+      const Tensor piece = fsdp.local_parameters()[0].second;
+      CHECK(piece.numel() == (size == 4 ? 2 : 1 - rank));
+      if (rank == (size == 4 ? 1 : 0)) {
+        fill_(piece.grad(), std::numeric_limits<double>::infinity());
+      }
+      CHECK(!scaler.step(optimizer));
+      scaler.update();
+      CHECK(scaler.get_scale() == 32768);
+      const auto weights = [&] { return fsdp.state_dict()[0].second.to_vector<double>(); };
+      CHECK(weights() == std::vector<double>(static_cast<std::size_t>(size), 1.0));
+      // And all take the next.
+      fsdp.zero_grad();
+      scaler.scale(sum(fsdp(ones_of({size})))).backward();
+      CHECK(scaler.step(optimizer));
+      CHECK(weights() == std::vector<double>(static_cast<std::size_t>(size), 1 - 0.1));
+    });
+  }
 }
 
-TEST_CASE("late messages change no bit, whatever is prefetched") {
-  const auto trained = [](const comm::Wire& wire, const nn::ScheduleOptions& schedule) {
+TEST_CASE("late messages change no bit, whatever is prefetched, nor what units there are") {
+  const auto trained = [](const comm::Wire& wire, const nn::ScheduleOptions& schedule,
+                          const nn::WrapPolicy& wrap, bool deterministic) {
     std::vector<double> all;
-    comm::run_ranks(3, {.deadline = std::chrono::minutes(1)}, wire, [&](const Group& group) {
+    const comm::ProcessGroup::Options options{.deadline = std::chrono::minutes(1),
+                                              .shared_memory = !deterministic,
+                                              .deterministic = deterministic};
+    comm::run_ranks(3, options, wire, [&](const Group& group) {
       SmallConv model = fresh(make_conv);
-      FSDP fsdp(model, group, {.wrap = wrap_layers(), .schedule = schedule});
+      FSDP fsdp(model, group, {.wrap = wrap, .schedule = schedule});
       nn::AdamW optimizer(fsdp.local_parameters(), {.lr = 0.01});
       for (int step = 0; step < 2; ++step) {
         fsdp.zero_grad();
@@ -267,11 +281,17 @@ TEST_CASE("late messages change no bit, whatever is prefetched") {
     });
     return all;
   };
-  const std::vector<double> prompt = trained({}, {});
+  const std::vector<double> prompt = trained({}, {}, wrap_layers(), false);
   for (const std::uint64_t seed : {1, 2}) {
+    const comm::Wire late{.jitter = 1e-3, .seed = seed};
     for (const bool prefetch : {true, false}) {
-      const comm::Wire late{.jitter = 1e-3, .seed = seed};
-      CHECK(trained(late, {true, prefetch, prefetch}) == prompt);
+      CHECK(trained(late, {true, prefetch, prefetch}, wrap_layers(), false) == prompt);
     }
+  }
+  // In deterministic mode neither do other units, whose messages have other sizes.
+  const std::vector<double> steady = trained({}, {}, wrap_layers(), true);
+  const comm::Wire late{.jitter = 1e-3, .seed = 3};
+  for (const nn::WrapPolicy& wrap : {nn::WrapPolicy(), nn::wrap_by_type({"Linear"})}) {
+    CHECK(trained(late, {}, wrap, true) == steady);
   }
 }

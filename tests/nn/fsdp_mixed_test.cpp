@@ -164,6 +164,22 @@ TEST_CASE("gradients without communication add up in reduce_dtype") {
   });
 }
 
+TEST_CASE("an average in f16 holds what a sum of all ranks would not") {
+  for (const int world : {2, 3, 4}) {
+    CAPTURE(world);
+    ranks(world, [](const Group& group, int) {
+      nn::Linear model(4, 1, false);
+      model.weight.detach().zero_();
+      FSDP fsdp(model, group,
+                {.mixed_precision = {.param_dtype = DType::f16, .reduce_dtype = DType::f16}});
+      sum(fsdp(full({1, 4}, 60000.0))).backward();
+      for (const float g : fsdp.local_parameters()[0].second.grad().to_vector<float>()) {
+        CHECK(g == 60000);
+      }
+    });
+  }
+}
+
 TEST_CASE("states of masters load into the plain model, and into FSDP at other precisions") {
   NamedTensors model_state, optimizer_state;
   const auto train = [](FSDP& fsdp, nn::AdamW& optimizer, const Group& group, int from) {

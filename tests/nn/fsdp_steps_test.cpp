@@ -2,9 +2,12 @@
 // Steps of FSDP that are not the plain one: accumulated, clipped, with frozen, tied and unused
 // parameters, recomputed, left out by a rank.
 #include <peal/autograd/checkpoint.h>
+#include <peal/nn/checkpoint_wrapper.h>
+#include <peal/nn/layers/dropout.h>
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/sgd.h>
 
+#include <chrono>
 #include <limits>
 #include <string_view>
 
@@ -298,6 +301,23 @@ TEST_CASE("ranks that run different units all hear which") {
   }
 }
 
+TEST_CASE("a rank that runs a unit three times is told at once, and so are the others") {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto all = failures(3, [&](const Group& group, int rank) {
+    TwoParts model;
+    if (rank == 1) model.times_b = 3;
+    FSDP fsdp(model, group, {.wrap = nn::wrap_by_name({"a", "b"})});
+    sum(fsdp(full({2, 3}, 1.0))).backward();
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+  for (const std::string& message : all) {
+    CAPTURE(message);
+    CHECK(contains(message, "forward 1, parameters of unit b"));
+    CHECK(contains(message, "backward 1, parameters of unit b"));
+    CHECK(contains(message, "rank 1"));
+  }
+}
+
 TEST_CASE("a rank that leaves out a backward is found out in the next forward") {
   const auto all = failures(2, [&](const Group& group, int rank) {
     SmallConv model;
@@ -419,6 +439,40 @@ TEST_CASE("a forward that no backward follows leaves nothing old behind a step")
       }
     }
   });
+}
+
+TEST_CASE("dropout draws in a sharded model what it draws in a plain one, recomputed too") {
+  const auto made = [] {
+    manual_seed(3);
+    nn::Sequential net{nn::Linear(3, 8), nn::Dropout(0.5), nn::Linear(8, 8), nn::Dropout(0.1),
+                       nn::Linear(8, 2)};
+    net.to(DType::f64);
+    return net;
+  };
+  for (const bool recomputed : {false, true}) {
+    CAPTURE(recomputed);
+    ranks(3, [&](const Group& group, int rank) {
+      nn::Sequential model = made(), whole = made();
+      if (recomputed) nn::apply_activation_checkpointing(model, {"Linear", "Dropout"});
+      FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"Linear"})});
+      nn::SGD optimizer(fsdp.local_parameters(), {.lr = 0.1}),
+          expected(whole.parameters(), {.lr = 0.1});
+      for (int step = 0; step < 3; ++step) {
+        const Batch batch = batch_of(model, 12, step);
+        optimizer.zero_grad();
+        expected.zero_grad();
+        const auto backward = [&](nn::Module& net, int of, double divisor) {
+          manual_seed(static_cast<std::uint64_t>(10 * step + of));  // each rank draws others
+          (loss_of(net, rows_of(batch, of, 3)) / divisor).backward();
+        };
+        for (int of = 0; of < 3; ++of) backward(whole, of, 3);
+        backward(fsdp, rank, 1);
+        optimizer.step();
+        expected.step();
+      }
+      CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-12);
+    });
+  }
 }
 
 TEST_CASE("recomputed units are gathered for it, within and around what is recomputed") {
