@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "pipe_ranks.h"
+#include "two_groups.h"
 
 using namespace peal;
 using namespace peal::testing;
@@ -33,7 +34,7 @@ struct Folder {
 struct Training {
   Training(const Group& group, const nn::PipeOptions& options)
       : pipe(group, uneven_model(), options),
-        optimizer(pipe.parameters(), adam),
+        optimizer(two_groups(pipe.local().named_parameters(), adam)),
         parts{{"model", pipe.saved()}, {"optimizer", pipe.saved(optimizer)}} {}
   double step(int number) {
     optimizer.zero_grad();
@@ -58,7 +59,7 @@ double alone(nn::Sequential& net, nn::AdamW& optimizer, int number) {
 const std::vector<double>& losses() {
   static const std::vector<double> all = [] {
     nn::Sequential net = uneven_model();
-    nn::AdamW optimizer(net.named_parameters(), adam);
+    nn::AdamW optimizer(two_groups(net.named_parameters(), adam));
     std::vector<double> losses;
     for (int step = 0; step < 4; ++step) losses.push_back(alone(net, optimizer, step));
     return losses;
@@ -87,7 +88,7 @@ TEST_CASE("a pipe's checkpoint goes on in one process, and in other pipes") {
   for (const auto& from : {file, shards}) {
     CAPTURE(from.string());
     nn::Sequential net = uneven_model();
-    nn::AdamW optimizer(net.named_parameters(), adam);
+    nn::AdamW optimizer(two_groups(net.named_parameters(), adam));
     if (from == file) {
       nn::load(from, {{"model", net}, {"optimizer", optimizer}});
     } else {
@@ -109,7 +110,7 @@ TEST_CASE("a pipe's checkpoint goes on in one process, and in other pipes") {
   }
   // What one process saves, a pipe loads.
   nn::Sequential net = uneven_model();
-  nn::AdamW optimizer(net.named_parameters(), adam);
+  nn::AdamW optimizer(two_groups(net.named_parameters(), adam));
   for (int step = 0; step < 2; ++step) alone(net, optimizer, step);
   nn::save(file, {{"model", net}, {"optimizer", optimizer}});
   ranks(2, [&](const Group& group, int) {

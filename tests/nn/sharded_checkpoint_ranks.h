@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the tests of sharded checkpoints share: one training in f64, in one process or by any of the
-// wrappers over a group, with AdamW.
+// wrappers over a group, with AdamW of two groups and a frozen table.
 #pragma once
 
 #include <peal/nn/nn.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fsdp_ranks.h"
+#include "two_groups.h"
 
 namespace peal::testing {
 
@@ -22,11 +23,14 @@ inline std::string name_of(How how) {
 
 inline constexpr int rows_of_all = 12;  // of a batch, for 1 to 4 ranks
 
-// One rank's. Its lm_head is tied to wte.
+// One rank's. Its lm_head is tied to wte, and wpe is frozen.
 struct Training {
   explicit Training(How way, const Group& over = {}, nn::GPT net = fresh(make_gpt))
       : how(way), group(over), model(net) {
-    const nn::AdamWOptions options{.lr = 0.01, .weight_decay = 0.1};
+    model.requires_grad_("transformer.wpe", false);
+    const auto groups = [](const NamedTensors& parameters) {
+      return two_groups(parameters, {.lr = 0.01, .weight_decay = 0.1});
+    };
     if (how == How::plain) whole = std::make_unique<nn::Module>(model);
     if (how == How::ddp || how == How::zero) {
       whole = std::make_unique<DDP>(model, group);
@@ -40,15 +44,15 @@ struct Training {
             comm::DeviceMesh(group, {2, group.world() / 2}, {"replicate", "shard"});
       }
       fsdp = std::make_unique<FSDP>(model, group, settings);
-      optimizer = std::make_unique<nn::AdamW>(fsdp->local_parameters(), options);
+      optimizer = std::make_unique<nn::AdamW>(groups(fsdp->local_parameters()));
       parts = {{"model", *fsdp}, {"optimizer", fsdp->saved(*optimizer)}};
       return;
     }
     if (how == How::zero) {
       optimizer = std::make_unique<nn::ZeroRedundancyOptimizer<nn::AdamW>>(
-          group, model.named_parameters(), options);
+          group, groups(model.named_parameters()));
     } else {
-      optimizer = std::make_unique<nn::AdamW>(model.named_parameters(), options);
+      optimizer = std::make_unique<nn::AdamW>(groups(model.named_parameters()));
     }
     parts = {{"model", *whole}, {"optimizer", *optimizer}};
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharded checkpoints: what any number of ranks has saved goes on at any other, in FSDP, in DDP and
 // in one process; each rank's file has its part, and the index says which elements that are.
+#include <peal/autograd/core/allocator.h>
+#include <peal/autograd/core/requested_bytes.h>
 #include <peal/nn/parallel/sharded/checkpoint_index.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
@@ -46,12 +48,14 @@ void save_by(How how, int world, const std::filesystem::path& folder) {
   });
 }
 
-// With an optimizer that has had other steps, and other values, before.
+// With an optimizer that has had other steps, and other values, before; those that are frozen, too.
 void check_goes_on(How how, int world, const std::filesystem::path& folder) {
   CAPTURE(world);
   CAPTURE(name_of(how));
   ranks(world, [&](const Group& group, int) {
-    Training training(how, group);
+    nn::GPT net = fresh(make_gpt);
+    net.transformer.wpe.weight.detach().zero_();
+    Training training(how, group, net);
     training.steps(10, 12);
     const nn::Checkpoint at = nn::load_sharded(folder, training.parts, group);
     CHECK(at.metadata == Metadata{{"steps", "3"}});
@@ -239,6 +243,37 @@ TEST_CASE("a rank's file has its own elements alone, and the index says which") 
     CHECK(mine.detach().to_vector<double>() ==
           (rank == 0 ? std::vector<double>{1, 2, 3} : std::vector<double>{4, 5}));
     CHECK(five.count.to_vector<double>() == std::vector<double>{7, 7});
+  });
+}
+
+TEST_CASE("saving shards takes no more memory than a tensor of them, and a whole takes all") {
+  constexpr std::int64_t layers = 8, wide = 128;
+  constexpr std::size_t weight = wide * wide * 4, model = layers * (weight + wide * 4);
+  const Folder folder;
+  two([&](const Group& group, int rank) {
+    nn::Sequential net;
+    for (int i = 0; i < layers; ++i) net.push_back(nn::Linear(wide, wide));
+    FSDP fsdp(net, group, {.wrap = nn::wrap_by_type({"Linear"})});
+    nn::AdamW optimizer(fsdp.local_parameters());
+    sum(fsdp(full({2, wide}, 1.0))).backward();
+    optimizer.step();
+    fsdp.zero_grad();
+    const std::vector<nn::Part> parts{{"model", fsdp}, {"optimizer", fsdp.saved(optimizer)}};
+    // Of both ranks, which are threads of one process.
+    const auto peak_of = [&](const std::function<void()>& f) {
+      group.barrier().wait();
+      const std::size_t before = cpu_requested_bytes().now;
+      if (rank == 0) cpu_reset_peak();
+      group.barrier().wait();
+      f();
+      group.barrier().wait();
+      return cpu_requested_bytes().most - before;
+    };
+    CHECK(peak_of([&] { nn::save_sharded(folder.path, parts, group); }) <= weight);
+    CHECK(peak_of([&] {
+            for (const nn::Part& part : parts) part.consolidate_state_dict();
+            if (rank == 0) nn::save(folder.path / "whole", parts);
+          }) >= 3 * model);
   });
 }
 

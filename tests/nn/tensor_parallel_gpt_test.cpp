@@ -9,7 +9,10 @@
 #include <peal/nn/optim/ema.h>
 #include <peal/tests/errors.h>
 
+#include <map>
+
 #include "tensor_parallel_ranks.h"
+#include "two_groups.h"
 
 using namespace peal;
 using namespace peal::testing;
@@ -125,7 +128,7 @@ TEST_CASE("states go from ranks to one process, and to other numbers of ranks") 
   double loss = 0;              // of them, after the fourth
   ranks(2, [&](const Group& group, int rank) {
     nn::TensorParallel tp = nn::parallelize_module(fresh(gpt_of_four_heads), group, plan(true));
-    nn::AdamW optimizer(tp.named_parameters(), adam);
+    nn::AdamW optimizer(two_groups(tp.named_parameters(), adam));
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();
       loss_of(tp, tokens_of(step)).backward();
@@ -144,14 +147,14 @@ TEST_CASE("states go from ranks to one process, and to other numbers of ranks") 
     if (rank == 0) loss = after;
   });
   nn::GPT plain = fresh(gpt_of_four_heads);
-  nn::AdamW optimizer(plain.named_parameters(), adam);
+  nn::AdamW optimizer(two_groups(plain.named_parameters(), adam));
   plain.load_state_dict(model);
   optimizer.load_state_dict(moments);
   CHECK(std::abs(fourth_loss(plain, optimizer) - loss) < 1e-10);
   ranks(4, [&](const Group& group, int) {
     nn::TensorParallel tp = nn::parallelize_module(gpt_of_four_heads(), group, plan(true));
     tp.to(DType::f64);
-    nn::AdamW mine(tp.named_parameters(), adam);
+    nn::AdamW mine(two_groups(tp.named_parameters(), adam));
     nn::Part{"model", tp}.load_state_dict(model);
     nn::Part{"optimizer", tp.saved(mine)}.load_state_dict(moments);
     CHECK(difference(tp.state_dict(), model) == 0);
@@ -163,6 +166,40 @@ TEST_CASE("states go from ranks to one process, and to other numbers of ranks") 
               "transformer.wte.weight: expected [12, 8], got [4, 8]");
     check_has(error_of([&] { tp.load_state_dict({}); }), "missing: transformer.wte.weight");
   });
+}
+
+TEST_CASE("a layer costs two all-reduces in forward and two in backward, or as many halves") {
+  using comm::Collective;
+  const auto of_layers = [](std::int64_t layers, bool sequence) {
+    std::map<Collective, std::int64_t> calls;
+    ranks(2, [&](const Group& group, int rank) {
+      nn::GPT gpt({vocabulary, 8, heads, layers, 8});
+      nn::TensorParallel tp = nn::parallelize_module(gpt, group, plan(false, sequence));
+      comm::OperationCounters before;
+      for (int step = 0; step < 2; ++step) {  // the first has more: ranks agree on what they do
+        before = group.counters();
+        cut_loss(tp, tokens_of(step), group).backward();
+      }
+      const comm::OperationCounters made = group.counters() - before;
+      if (rank != 0) return;
+      for (const Collective what : comm::all_collectives) {
+        calls[what] = static_cast<std::int64_t>(made[what].calls);
+      }
+    });
+    return calls;
+  };
+  for (const bool sequence : {false, true}) {
+    const auto two = of_layers(2, sequence), five = of_layers(5, sequence);
+    for (const Collective what : comm::all_collectives) {
+      CAPTURE(name(what));
+      const bool half = what == Collective::all_gather || what == Collective::reduce_scatter;
+      int expected = half == sequence ? 4 : 0;
+      if (!half && what != Collective::all_reduce) expected = 0;
+      // And the gradients of what all have whole: two norms, and the biases of two row layers.
+      if (sequence && what == Collective::all_reduce) expected = 6;
+      CHECK(five.at(what) - two.at(what) == 3 * expected);
+    }
+  }
 }
 
 TEST_CASE("of a cut model its parts alone are not saved") {
