@@ -2,6 +2,7 @@
 // Pipelines beside each other, on shares of a batch: with skips and checkpoints, and of
 // shares that are not equal, a step is that of one process.
 #include <peal/comm/group/device_mesh.h>
+#include <peal/nn/parallel/sharded/fsdp.h>
 
 #include "pipe_ranks.h"
 
@@ -66,5 +67,50 @@ TEST_CASE("pipelines on unequal shares of a batch, summed once a step, are one p
         }
       }));
     }
+  }
+}
+
+TEST_CASE("layers of pipelines that are sharded over the other dimension are one process") {
+  const Trained one = trained_alone(uneven_model, 2);
+  const auto train = [&](const Group& group, Kind kind, nn::CheckpointMode mode) {
+    const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "pp"});
+    const Group& over = mesh.get_group("dp");
+    nn::Pipe pipe(mesh.get_group("pp"), uneven_model(),
+                  {.kind = kind, .micro_batches = 3, .checkpoint = mode});
+    // The pipe calls its layers, so each that has parameters is a unit.
+    nn::FullyShardedDataParallel fsdp(pipe.local(), over, {.wrap = nn::wrap_by_type({"Linear"})});
+    nn::SGD optimizer(fsdp.local_parameters(), sgd);
+    const std::int64_t at = over.rank() * rows / 2;
+    for (int step = 0; step < 2; ++step) {
+      fsdp.zero_grad();
+      const double mine = pipe.step(input_of(step).rows(at, at + rows / 2),
+                                    target_of().rows(at, at + rows / 2), squares);
+      const Tensor loss = Tensor::scalar(mine, Device{});
+      over.all_reduce(loss.view(), comm::ReduceOp::avg).wait();
+      const double off = std::abs(loss.item<double>() - one.losses[step]);
+      PEAL_CHECK(off < 1e-10, "step ", step, ": loss off by ", off);
+      optimizer.step();
+    }
+    for (const auto& [name, tensor] : fsdp.state_dict()) {
+      const double off = farthest(tensor.to_vector<double>(), one.states[1].at(name));
+      PEAL_CHECK(off < 1e-10, name, " is off by ", off);
+    }
+  };
+  for (const Kind kind : comm::pipeline::all_kinds) {
+    for (const auto mode : {nn::CheckpointMode::never, nn::CheckpointMode::always}) {
+      if (mode == nn::CheckpointMode::always && kind != Kind::one_f_one_b) continue;
+      CAPTURE(name(kind));
+      CAPTURE(static_cast<int>(mode));
+      CHECK_NOTHROW(ranks(4, [&](const Group& group, int) { train(group, kind, mode); }));
+    }
+  }
+  // Parameters of a unit that the pipe does not call never come.
+  for (const std::string& error : heard(2, [](const Group&group, int) {
+         nn::Pipe pipe(group.split(group.rank()), uneven_model(), {});
+         const nn::FullyShardedDataParallel fsdp(pipe.local(), group);
+         pipe.step(input_of(0), target_of(), squares);
+       })) {
+    CHECK(error.find("0.weight, 0.bias, 2.weight") != error.npos);
+    CHECK(error.find("are sharded, and not gathered here") != error.npos);
   }
 }

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 #include <filesystem>
+#include <set>
 
 #include "pipe_ranks.h"
 
@@ -51,6 +52,37 @@ TEST_CASE("tied parameters of every schedule are those of one process, at 1 to 4
       check_like(one, tied_model, group, options, 3);
     });
   }
+}
+
+TEST_CASE("copies of a tied parameter have the same bits after a hundred steps") {
+  ranks(3, [](const Group& group, int) {
+    nn::Pipe pipe(group, tied_model(), {.micro_batches = 2});
+    nn::AdamW optimizer(pipe.local().named_parameters(), tied_adam);
+    for (int step = 0; step < 100; ++step) {
+      optimizer.zero_grad();
+      pipe.step(input_of(step % 5), target_of(), squares);
+      optimizer.step();
+    }
+    std::map<std::string, std::string> bits;
+    for (const auto& [name, p] : pipe.local().named_parameters()) {
+      bits[name] = {static_cast<const char*>(p.raw()), p.view().bytes()};
+    }
+    for (const auto& copies : {std::vector<std::string>{"1.weight", "5.weight", "9.weight"},
+                               std::vector<std::string>{"1.bias", "9.bias"}}) {
+      std::set<std::string> different;
+      std::size_t holders = 0;
+      for (const std::string& name : copies) {
+        const std::string mine = bits.contains(name) ? bits.at(name) : "";
+        for (const std::string& theirs : group.all_gather_object(mine)) {
+          if (theirs.empty()) continue;
+          different.insert(theirs);
+          ++holders;
+        }
+      }
+      PEAL_CHECK(holders >= 2 && different.size() == 1, copies[0], " has ", holders,
+                 " holders and ", different.size(), " values");
+    }
+  });
 }
 
 TEST_CASE("gradients of tied parameters add up over steps, and are clipped as one") {
