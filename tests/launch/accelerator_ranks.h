@@ -13,6 +13,7 @@
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/schedulers.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/tests/difference.h>
 
 #include <doctest/doctest.h>
 #include <algorithm>
@@ -73,7 +74,7 @@ inline double farthest(const Numbers& a, const Numbers& b) {
   if (a.size() != b.size()) return INFINITY;
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    most = std::isfinite(a[i]) ? std::max(most, std::abs(a[i] - b[i])) : INFINITY;
+    most = larger(most, std::abs(a[i] - b[i]));
   }
   return most;
 }

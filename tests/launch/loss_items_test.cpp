@@ -11,11 +11,11 @@
 #include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/tests/difference.h>
 #include <peal/tests/errors.h>
 
 #include "trainer_program.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -51,12 +51,12 @@ struct Learnt {
 
 double farthest(const Learnt& a, const Learnt& b) {
   if (a.weights.size() != b.weights.size() || a.losses.size() != b.losses.size()) return INFINITY;
-  double most = std::abs(a.judged - b.judged);
+  double most = testing::larger(0, std::abs(a.judged - b.judged));
   for (std::size_t i = 0; i < a.weights.size(); ++i)
-    most = std::max(most, std::abs(double{a.weights[i]} - double{b.weights[i]}));
+    most = testing::larger(most, std::abs(double{a.weights[i]} - double{b.weights[i]}));
   for (std::size_t i = 0; i < a.losses.size(); ++i)
-    most = std::max(most, std::abs(a.losses[i] - b.losses[i]));
-  return std::isfinite(most) ? most : INFINITY;
+    most = testing::larger(most, std::abs(a.losses[i] - b.losses[i]));
+  return most;
 }
 
 // Steps are of so many samples of all ranks, whose batches have unequally many of each class.

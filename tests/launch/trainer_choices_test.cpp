@@ -10,6 +10,7 @@
 #include <peal/nn/layers/sequential.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/optim/schedule_free.h>
+#include <peal/tests/difference.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
@@ -46,7 +47,7 @@ double farthest(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return INFINITY;
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
-    most = std::max(most, std::abs(double{a[i]} - double{b[i]}));
+    most = testing::larger(most, std::abs(double{a[i]} - double{b[i]}));
   return most;
 }
 

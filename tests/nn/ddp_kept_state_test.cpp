@@ -4,8 +4,8 @@
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/parallel/local_sgd.h>
 #include <peal/nn/parallel/power_sgd.h>
+#include <peal/tests/difference.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
@@ -149,7 +149,7 @@ void check_unused(int world, const nn::DDPOptions& options, bool over_samples) {
         }
         const auto got = grad.to_vector<float>();
         double off = 0;
-        for (std::size_t i = 0; i < 48; ++i) off = std::max(off, std::abs(got[i] - want[i]));
+        for (std::size_t i = 0; i < 48; ++i) off = larger(off, std::abs(got[i] - want[i]));
         CHECK(off <= 2e-3);
         CHECK(same_everywhere(grad, group));
       }

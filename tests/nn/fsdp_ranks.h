@@ -7,6 +7,7 @@
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/parallel/sharded/fsdp.h>
+#include <peal/tests/difference.h>
 #include <peal/tests/errors.h>
 
 #include <cmath>
@@ -78,8 +79,7 @@ inline double difference(const NamedTensors& a, const NamedTensors& b) {
     const auto mine = cast(a[i].second, DType::f64).to_vector<double>(),
                theirs = cast(b[i].second, DType::f64).to_vector<double>();
     for (std::size_t k = 0; k < mine.size(); ++k) {
-      const double apart = std::abs(mine[k] - theirs[k]);
-      most = apart <= most ? most : apart;  // NaN, too
+      most = larger(most, std::abs(mine[k] - theirs[k]));
     }
   }
   return most;

@@ -9,8 +9,8 @@
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/pipeline/pipe.h>
+#include <peal/tests/difference.h>
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -98,7 +98,7 @@ inline Trained trained_alone(
 inline double farthest(const std::vector<double>& a, const std::vector<double>& b) {
   PEAL_CHECK(a.size() == b.size(), "expected ", b.size(), " elements, got ", a.size());
   double most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  for (std::size_t i = 0; i < a.size(); ++i) most = larger(most, std::abs(a[i] - b[i]));
   return most;
 }
 

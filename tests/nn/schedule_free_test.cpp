@@ -5,6 +5,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
 #include <peal/nn/nn.h>
+#include <peal/tests/difference.h>
 #include <peal/tests/errors.h>
 
 #include <algorithm>
@@ -70,8 +71,8 @@ double farthest(const Tensor& p, const std::vector<double>& wanted) {
   const auto found = p.detach().to_vector<double>();
   double most = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i)
-    most = std::max(most, std::abs(found[i] - wanted[i]));
-  return std::isfinite(most) ? most : INFINITY;
+    most = larger(most, std::abs(found[i] - wanted[i]));
+  return most;
 }
 
 }  // namespace

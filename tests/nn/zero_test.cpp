@@ -3,6 +3,7 @@
 // one process in f64, and against DDP with that optimizer bit for bit; and where ranks differ, all
 // are told.
 #include <peal/nn/optim/clip_grad.h>
+#include <peal/tests/difference.h>
 #include <peal/tests/errors.h>
 
 #include <cmath>
@@ -70,8 +71,7 @@ double distance(const std::vector<std::vector<double>>& a,
   for (std::size_t p = 0; p < a.size(); ++p) {
     REQUIRE(a[p].size() == b[p].size());
     for (std::size_t i = 0; i < a[p].size(); ++i) {
-      const double apart = std::abs(a[p][i] - b[p][i]);
-      most = apart <= most ? most : apart;  // so that NaN counts
+      most = larger(most, std::abs(a[p][i] - b[p][i]));
     }
   }
   return most;
