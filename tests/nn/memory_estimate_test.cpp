@@ -236,11 +236,65 @@ TEST_CASE("parameters of equal sizes take what ZeRO's paper says") {
   CHECK(per_element(DType::f32, Sharded::nothing) == 16);
   CHECK(per_element(DType::f32, Sharded::state) == 8 + 8.0 / world);
   CHECK(per_element(DType::f32, Sharded::gradients) == 4 + 12.0 / world);
-  // 7.5 thousand million parameters on 64 ranks: 120, 31.4 and 16.64 GB.
+  const auto per_element_of_fsdp = [&](DType dtype) {
+    nn::Sequential model;
+    for (int i = 0; i < 8; ++i) model.push_back(nn::Linear(8, world, false));
+    model.to(dtype);
+    const nn::Adam optimizer(model.parameters());
+    const auto ranks = estimate_memory(optimizer, model, nn::wrap_by_type({"Linear"}), world);
+    for (const nn::MemoryEstimate& rank : ranks) CHECK(rank == ranks[0]);
+    return static_cast<double>(ranks[0].total()) / (8 * elements);
+  };
+  CHECK(per_element_of_fsdp(DType::bf16) == 16.0 / world);
+  CHECK(per_element_of_fsdp(DType::f32) == 16.0 / world);
+  // 7.5 thousand million parameters on 64 ranks: 120, 31.4, 16.64 and 1.9 GB.
   CHECK(7.5 * per_element(DType::bf16, Sharded::nothing) == 120);
   CHECK(7.5 * per_element(DType::bf16, Sharded::state) == doctest::Approx(31.4).epsilon(0.001));
   CHECK(7.5 * per_element(DType::bf16, Sharded::gradients) ==
         doctest::Approx(16.64).epsilon(0.001));
+  CHECK(7.5 * per_element_of_fsdp(DType::bf16) == 1.875);
+}
+
+TEST_CASE("a step sends each parameter twice by DDP and ZeRO-2, and three times by FSDP") {
+  constexpr int layers = 16, wide = 16;
+  constexpr double parameters = 4.0 * layers * (wide * wide + wide);
+  // How often, where an all-reduce is a reduce-scatter and an all-gather; and a little beside.
+  const auto sent = [&](const comm::OperationCounters& made) {
+    double bytes = 0;
+    for (const comm::Collective what : comm::all_collectives) {
+      bytes += (what == comm::Collective::all_reduce ? 2.0 : 1.0) *
+               static_cast<double>(made[what].bytes);
+    }
+    return bytes / parameters;
+  };
+  ranks(2, [&](const Group& group, int) {
+    const auto made = [] {
+      nn::Sequential model;
+      for (int i = 0; i < layers; ++i) model.push_back(nn::Linear(wide, wide));
+      return model;
+    };
+    // Of the third step: in the first ranks agree on what they do.
+    const auto of_step = [&](nn::Module& model, nn::Optimizer& optimizer) {
+      comm::OperationCounters before;
+      for (int step = 0; step < 3; ++step) {
+        before = group.counters();
+        optimizer.zero_grad();
+        sum(model(full({2, wide}, 1.0))).backward();
+        optimizer.step();
+      }
+      return sent(group.counters() - before);
+    };
+    nn::Sequential first = made(), second = made(), third = made();
+    DDP ddp(first, group);
+    nn::AdamW plain(first.parameters());
+    CHECK(of_step(ddp, plain) == doctest::Approx(2).epsilon(0.005));
+    Zero<nn::AdamW> zero(group, second.named_parameters());
+    nn::ShardedDDP sharded(second, zero);
+    CHECK(of_step(sharded, zero) == doctest::Approx(2).epsilon(0.005));
+    nn::FullyShardedDataParallel fsdp(third, group, {.wrap = nn::wrap_by_type({"Linear"})});
+    nn::AdamW pieces(fsdp.local_parameters());
+    CHECK(of_step(fsdp, pieces) == 3);
+  });
 }
 
 TEST_CASE("the estimate is printed as a table") {
