@@ -11,6 +11,7 @@
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/pipeline/pipe.h>
 #include <peal/tests/comm/process_ranks.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
@@ -23,6 +24,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <sstream>
@@ -186,6 +188,38 @@ TEST_CASE("processes train what threads train, bit for bit") {
     CHECK(processes == train(world, StartMethod::threads));
     CHECK(processes.front().size() > 10);
     CHECK(processes.back() == processes.front());
+  }
+}
+
+TEST_CASE("a pipe over processes, whose messages are in shared memory or go over TCP, is one") {
+  const auto made = [] {
+    manual_seed(4);
+    nn::Sequential net{nn::Linear(3, 5), nn::Tanh(), nn::Linear(5, 4), nn::Tanh(),
+                       nn::Linear(4, 4), nn::Tanh(), nn::Linear(4, 2)};
+    net.to(DType::f64);
+    return net;
+  };
+  const Tensor x = randn({10, 3}, DType::f64), target = randn({10, 2}, DType::f64);
+  const auto squares = [](const Tensor& y, const Tensor& t) { return sum((y - t) * (y - t)); };
+  nn::Sequential whole = made();
+  nn::SGD expected(whole.parameters(), {.lr = 0.1});
+  const Tensor loss = squares(whole(x), target) / 10.0;
+  loss.backward();
+  expected.step();
+  const auto step = [&](const comm::ProcessGroup& group) {
+    nn::Pipe pipe(group, made(), {.micro_batches = 4});  // 1F1B; of 3, 3, 2 and 2 rows
+    nn::SGD optimizer(pipe.local().parameters(), {.lr = 0.1});
+    const double mine = pipe.step(x, target, squares);
+    PEAL_CHECK(std::abs(mine - loss.item<double>()) < 1e-12, "loss ", mine);
+    optimizer.step();
+    for (const auto& [name, tensor] : pipe.local().named_parameters()) {
+      PEAL_CHECK(allclose(tensor, whole.get_parameter(name), 1e-12, 1e-12), name, " differs");
+    }
+  };
+  for (const int world : {2, 3}) {
+    CHECK_NOTHROW(fork_ranks(world, [&](Job& job) { step(job.group()); }));
+    Processes over_tcp(world, {.deadline = milliseconds(60'000)}, step, 1);
+    for (const std::string& end : over_tcp.ends()) CHECK(end == "nothing");
   }
 }
 
