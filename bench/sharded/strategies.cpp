@@ -228,6 +228,7 @@ void add_pipes(std::vector<Strategy>& all) {
                    },
                    true,
                    false});
+    all.back().sharded = false;  // each of the pipes would save the whole model
   }
 }
 

@@ -32,7 +32,9 @@ struct Strategy {
   // another function than of the whole.
   bool micro = false;
   bool buffers = true;  // they are one process's
-  bool sharded = true;  // it has sharded checkpoints: what is cut by columns has not
+  // It has sharded checkpoints of all ranks: what is cut by columns has not, nor have several
+  // pipes, of which one saves.
+  bool sharded = true;
 };
 
 // By one process: of the whole batch, or of micro-batches of `rows` each one after the other.
