@@ -5,9 +5,9 @@
 # must catch a peal::Error that names the rank, the job must end by itself and not with 0, nothing of it may remain
 # (processes, files in /dev/shm), and no sum may have been wrong: sums have known values, and the parameters of a training
 # are the same on all ranks and in all runs, step by step. A sharded training saves a checkpoint in each second step: after
-# the failure the newest that was whole must load, and the steps after it come to the same parameters. Prints a table:
-# seconds from the failure to the others' errors and to the job's end; `late` is how many errors came more than 0.5 s after
-# a failure, or after the deadline of who waits for a stopped rank.
+# the failure the newest that was whole must load, and the steps after it come to the same parameters; how many runs failed
+# before there was any is said. Prints a table: seconds from the failure to the others' errors and to the job's end; `late`
+# is how many errors came more than 0.5 s after a failure, or after the deadline of who waits for a stopped rank.
 #
 #   bench/failures/deaths.py BUILD_FOLDER [--count 50] [--seed 1] [--programs sums training sharded]
 #                            [--launchers mpirun peal-mpirun peal-run] [--ways kill stop exception exit memory]
@@ -92,6 +92,7 @@ class Run:
         self.what, self.name, self.way = what, name, way
         self.victim, self.after = chance.randrange(options.ranks), chance.uniform(0, options.window)
         self.errors, self.end, self.message, self.faults = [], None, "", []
+        self.went_on = False  # from a checkpoint
         with tempfile.TemporaryDirectory() as folder:
             words = [*launcher(name, options.build, options.ranks), program, what, folder]
             if way not in ("kill", "stop"):
@@ -160,7 +161,11 @@ class Run:
 
     def go_on(self, folder):
         """From the checkpoint that is there, in another job."""
-        saved = max((int(text) for lines in records(folder) for word, _, text in lines if word == "saved"), default=None)
+        before = [(word, text) for lines in records(folder) for word, _, text in lines]
+        saved = max((int(text) for word, text in before if word == "saved"), default=None)
+        last = max((int(text.split()[0]) for word, text in before if word == "step"), default=0)
+        if saved is None and last >= 2:
+            self.faults.append(f"step {last} was taken, and no checkpoint saved after step 1")
         for file in pathlib.Path(folder).glob("rank.*"):
             file.unlink()
         words = [*launcher(self.name, options.build, options.ranks), program, "sharded", folder, "--steps", 3]
@@ -173,6 +178,7 @@ class Run:
             return self.faults.append(f"the job that goes on ended with {status}: {job.said()}")
         for rank, lines in enumerate(records(folder)):
             loaded = [int(text) for word, _, text in lines if word == "loaded"]
+            self.went_on = self.went_on or bool(loaded)
             if saved is not None and (not loaded or loaded[0] < saved):
                 self.faults.append(f"rank {rank} went on from {loaded}, and the checkpoint of step {saved} was there")
             steps = [text.split() for word, _, text in lines if word == "step"]
@@ -192,6 +198,7 @@ def figures(values):
 group = memory_group() if "memory" in options.ways else None
 faulty = 0
 messages = {}
+sharded = []
 try:
     if "memory" in options.ways and group is None:
         print("LEFT OUT memory: no control group can be made here (/sys/fs/cgroup)")
@@ -204,6 +211,7 @@ try:
     for what, name, way in itertools.product(options.programs, options.launchers, options.ways):
         runs = [Run(what, name, way, number) for number in range(options.count)]
         bad = sum(bool(run.faults) for run in runs)
+        sharded += [run for run in runs if what == "sharded"]
         faulty += bad
         for run in runs:
             if not run.faults:
@@ -217,5 +225,8 @@ finally:
 print("\nWhat a rank catches, the first of each:")
 for way, message in messages.items():
     print(f"  {way}: {message}")
+if sharded:
+    print(f"\n{sum(run.went_on for run in sharded)} of {len(sharded)} sharded trainings went on from a checkpoint, "
+          f"{sum(not run.went_on for run in sharded)} from the start")
 print(f"\n{faulty} runs with faults")
 sys.exit(1 if faulty else 0)
