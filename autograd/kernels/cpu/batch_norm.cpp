@@ -15,7 +15,7 @@ void combine_block(const ChannelBlocks<T>& blocks, const typename ChannelBlocks<
   using Real = functor::computed<T>;
   ChannelsOwn<Real> scale, slope, shift;
   for (std::int64_t k = 0; k < block.channels; ++k) {
-    const ChannelGradient o = gradient(block.first + k);
+    const ChannelGradient o = gradient(k);
     const auto at = static_cast<std::size_t>(k);
     scale[at] = static_cast<Real>(o.scale);
     slope[at] = static_cast<Real>(o.slope);
@@ -46,11 +46,9 @@ bool channel_statistics(const Tensor& mean, const Tensor& variance, const Tensor
                                       blocks.read(x.data<T>(), part, block.room), part.planes);
         count += part.planes.count();
       });
-      for (std::int64_t k = 0; k < block.channels; ++k) {
-        const auto at = static_cast<std::size_t>(k);
-        set_element(mean, block.first + k, means[at]);
-        set_element(variance, block.first + k, squares[at] / static_cast<double>(count));
-      }
+      for (double& each : squares) each /= static_cast<double>(count);
+      set_numbers(mean, block.first, means.data(), block.channels);
+      set_numbers(variance, block.first, squares.data(), block.channels);
     });
   });
 }
@@ -66,8 +64,9 @@ bool batch_norm(const Tensor& y, const Tensor& x, const Tensor& mean, const Tens
     const ChannelBlocks<T> blocks(planes);
     blocks.each([&](const auto& block) {
       ChannelsOwn<Real> scale, shift;
+      const ChannelMaps maps(block.first, block.channels, mean, variance, weight, bias, eps);
       for (std::int64_t k = 0; k < block.channels; ++k) {
-        const ChannelMap map(block.first + k, mean, variance, weight, bias, eps);
+        const ChannelMap map = maps[k];
         scale[static_cast<std::size_t>(k)] = static_cast<Real>(map.scale);
         shift[static_cast<std::size_t>(k)] = static_cast<Real>(map.shift);
       }
@@ -93,9 +92,10 @@ bool batch_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
     using Real = functor::computed<T>;
     const ChannelBlocks<T> blocks(planes);
     blocks.each([&](const auto& block) {
+      const ChannelGradients gradients(block.first, block.channels, mean, variance, weight, eps);
       ChannelsOwn<Real> centres;
       for (std::int64_t k = 0; k < block.channels; ++k) {
-        centres[static_cast<std::size_t>(k)] = static_cast<Real>(element(mean, block.first + k, 0));
+        centres[static_cast<std::size_t>(k)] = static_cast<Real>(gradients.mean(k));
       }
       ChannelsOwn<double> plain{}, normal{};
       blocks.each_group(block, [&](const auto& part) {
@@ -104,19 +104,16 @@ bool batch_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
         blocks.loops().add_moments(plain.data(), normal.data(), slopes, values, centres.data(),
                                    part.planes);
       });
-      const auto inverse_of = [&](std::int64_t c) {
-        return 1 / std::sqrt(element(variance, c, 0) + eps);
-      };
       for (std::int64_t k = 0; k < block.channels; ++k) {
-        const auto at = static_cast<std::size_t>(k);
-        set_element(dweight, block.first + k, normal[at] *= inverse_of(block.first + k));
-        set_element(dbias, block.first + k, plain[at]);
+        normal[static_cast<std::size_t>(k)] *= gradients.inverse(k);
       }
+      set_numbers(dweight, block.first, normal.data(), block.channels);
+      set_numbers(dbias, block.first, plain.data(), block.channels);
       if (!dx.defined()) return;
-      combine_block<T>(blocks, block, dx, dy, x, [&](std::int64_t c) {
-        const auto at = static_cast<std::size_t>(c - block.first);
-        return ChannelGradient(element(mean, c, 0), inverse_of(c), element(weight, c, 1), plain[at],
-                               normal[at], own ? static_cast<double>(planes.count()) : 0);
+      combine_block<T>(blocks, block, dx, dy, x, [&](std::int64_t k) {
+        const auto at = static_cast<std::size_t>(k);
+        return gradients.of(k, plain[at], normal[at],
+                            own ? static_cast<double>(planes.count()) : 0);
       });
     });
   });
@@ -167,9 +164,8 @@ bool merged_batch_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor
   return with_floating(x.dtype(), [&]<class T>() {
     const ChannelBlocks<T> blocks(planes);
     blocks.each([&](const auto& block) {
-      combine_block<T>(blocks, block, dx, dy, x, [&](std::int64_t c) {
-        return merged_gradient(c, merged, sums, weight, eps);
-      });
+      const MergedGradients gradients(block.first, block.channels, merged, sums, weight, eps);
+      combine_block<T>(blocks, block, dx, dy, x, [&](std::int64_t k) { return gradients[k]; });
     });
   });
 }

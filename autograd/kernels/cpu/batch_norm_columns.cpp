@@ -22,13 +22,12 @@ void each_block(const Tensor& x, F&& f) {
 template <class T>
 using ColumnsOwn = std::array<T, std::size_t{column_block}>;
 
-// make(channel) for each column of a block: what `many` maps need, in T.
+// make(k) for each column of a block: what `many` maps need, in T.
 template <class T, std::size_t many, class Make>
-std::array<ColumnsOwn<T>, many> of_columns(std::int64_t first, const Columns& columns,
-                                           const Make& make) {
-  std::array<ColumnsOwn<T>, many> all{};
+std::array<ColumnsOwn<T>, many> of_columns(const Columns& columns, const Make& make) {
+  std::array<ColumnsOwn<T>, many> all;
   for (std::int64_t k = 0; k < columns.width; ++k) {
-    const std::array<double, many> numbers = make(first + k);
+    const std::array<double, many> numbers = make(k);
     for (std::size_t i = 0; i < many; ++i) {
       all[i][static_cast<std::size_t>(k)] = static_cast<T>(numbers[i]);
     }
@@ -40,8 +39,8 @@ std::array<ColumnsOwn<T>, many> of_columns(std::int64_t first, const Columns& co
 template <class T, class Gradient>
 void combine(const Tensor& dx, const Tensor& dy, const Tensor& x, std::int64_t c,
              const Columns& columns, const Gradient& gradient) {
-  const auto [scale, slope, shift] = of_columns<T, 3>(c, columns, [&](std::int64_t i) {
-    const ChannelGradient o = gradient(i);
+  const auto [scale, slope, shift] = of_columns<T, 3>(columns, [&](std::int64_t k) {
+    const ChannelGradient o = gradient(k);
     return std::array{o.scale, o.slope, o.shift};
   });
   column_loops<T>().combine(dx.data<T>() + c, dy.data<T>() + c, x.data<T>() + c, scale.data(),
@@ -74,8 +73,9 @@ bool batch_norm_columns(const Tensor& y, const Tensor& x, const Tensor& mean,
                         double eps) {
   return with_real(x.dtype(), [&]<class T>() {
     each_block(x, [&](std::int64_t c, const Columns& columns) {
-      const auto [scale, shift] = of_columns<T, 2>(c, columns, [&](std::int64_t i) {
-        const ChannelMap map(i, mean, variance, weight, bias, eps);
+      const ChannelMaps maps(c, columns.width, mean, variance, weight, bias, eps);
+      const auto [scale, shift] = of_columns<T, 2>(columns, [&](std::int64_t k) {
+        const ChannelMap map = maps[k];
         return std::array{map.scale, map.shift};
       });
       column_loops<T>().scale_shift(y.data<T>() + c, x.data<T>() + c, scale.data(), shift.data(),
@@ -90,24 +90,21 @@ bool batch_norm_columns_backward(const Tensor& dx, const Tensor& dweight, const 
                                  bool own) {
   return with_real(x.dtype(), [&]<class T>() {
     each_block(x, [&](std::int64_t c, const Columns& columns) {
-      const auto [centres] = of_columns<T, 1>(
-          c, columns, [&](std::int64_t i) { return std::array{element(mean, i, 0)}; });
-      ColumnsOwn<double> plain{}, centred{};
-      column_loops<T>().moments(plain.data(), centred.data(), dy.data<T>() + c, x.data<T>() + c,
+      const ChannelGradients gradients(c, columns.width, mean, variance, weight, eps);
+      const auto [centres] =
+          of_columns<T, 1>(columns, [&](std::int64_t k) { return std::array{gradients.mean(k)}; });
+      ColumnsOwn<double> plain, normal;
+      column_loops<T>().moments(plain.data(), normal.data(), dy.data<T>() + c, x.data<T>() + c,
                                 centres.data(), columns);
-      const auto inverse_of = [&](std::int64_t i) {
-        return 1 / std::sqrt(element(variance, i, 0) + eps);
-      };
       for (std::int64_t k = 0; k < columns.width; ++k) {
-        const auto at = static_cast<std::size_t>(k);
-        set_element(dweight, c + k, centred[at] *= inverse_of(c + k));
-        set_element(dbias, c + k, plain[at]);
+        normal[static_cast<std::size_t>(k)] *= gradients.inverse(k);
       }
+      set_numbers(dweight, c, normal.data(), columns.width);
+      set_numbers(dbias, c, plain.data(), columns.width);
       if (!dx.defined()) return;
-      combine<T>(dx, dy, x, c, columns, [&](std::int64_t i) {
-        const auto at = static_cast<std::size_t>(i - c);
-        return ChannelGradient(element(mean, i, 0), inverse_of(i), element(weight, i, 1), plain[at],
-                               centred[at], own ? static_cast<double>(columns.rows) : 0);
+      combine<T>(dx, dy, x, c, columns, [&](std::int64_t k) {
+        const auto at = static_cast<std::size_t>(k);
+        return gradients.of(k, plain[at], normal[at], own ? static_cast<double>(columns.rows) : 0);
       });
     });
   });
@@ -118,8 +115,8 @@ bool merged_columns_backward(const Tensor& dx, const Tensor& dy, const Tensor& x
                              double eps) {
   return with_real(x.dtype(), [&]<class T>() {
     each_block(x, [&](std::int64_t c, const Columns& columns) {
-      combine<T>(dx, dy, x, c, columns,
-                 [&](std::int64_t i) { return merged_gradient(i, merged, sums, weight, eps); });
+      const MergedGradients gradients(c, columns.width, merged, sums, weight, eps);
+      combine<T>(dx, dy, x, c, columns, [&](std::int64_t k) { return gradients[k]; });
     });
   });
 }

@@ -3,8 +3,8 @@
 // plane to the next of the same channel it is often a power of two, so that few of them fit a cache
 // at once, and none is read ahead. They are read where they lie, but f16, which is widened into a
 // buffer, so that what is computed in f32 never leaves the caches. And what normalisation
-// does with a channel, from tensors of one number a channel, in any floating type. Thread safety:
-// as of the tensors.
+// does with a channel, from tensors of one number a channel, in any floating type, which are read a
+// block at a time. Thread safety: as of the tensors.
 #pragma once
 
 #include <peal/autograd/kernels/cpu/loops.h>
@@ -126,30 +126,60 @@ class ChannelBlocks {
   std::int64_t length_, width_, images_;  // of a part: of a plane, channels, images
 };
 
-// Number i, which may not be there.
-inline double element(const Tensor& x, std::int64_t i, double otherwise) {
-  double value = otherwise;
-  if (x.defined()) {
+// The numbers of a block's channels, in double; `otherwise` where there is no tensor.
+class ChannelNumbers {
+ public:
+  ChannelNumbers(const Tensor& x, std::int64_t first, std::int64_t count, double otherwise) {
+    if (!x.defined()) {
+      std::fill_n(values_.data(), count, otherwise);
+      return;
+    }
     with_floating(x.dtype(), [&]<class T>() {
-      value = static_cast<double>(static_cast<functor::computed<T>>(x.data<T>()[i]));
+      const T* from = x.data<T>() + first;
+      for (std::int64_t k = 0; k < count; ++k) {
+        values_[static_cast<std::size_t>(k)] =
+            static_cast<double>(static_cast<functor::computed<T>>(from[k]));
+      }
     });
   }
-  return value;
-}
-inline void set_element(const Tensor& x, std::int64_t i, double value) {
+  double operator[](std::int64_t k) const { return values_[static_cast<std::size_t>(k)]; }
+
+ private:
+  ChannelsOwn<double> values_;
+};
+// And back, where there is a tensor.
+inline void set_numbers(const Tensor& x, std::int64_t first, const double* values,
+                        std::int64_t count) {
   if (!x.defined()) return;
   with_floating(x.dtype(), [&]<class T>() {
-    x.data<T>()[i] = static_cast<T>(static_cast<functor::computed<T>>(value));
+    T* to = x.data<T>() + first;
+    for (std::int64_t k = 0; k < count; ++k) {
+      to[k] = static_cast<T>(static_cast<functor::computed<T>>(values[k]));
+    }
   });
 }
 
 // y = scale x + shift.
 struct ChannelMap {
   double scale, shift;
-  ChannelMap(std::int64_t c, const Tensor& mean, const Tensor& variance, const Tensor& weight,
-             const Tensor& bias, double eps)
-      : scale(element(weight, c, 1) / std::sqrt(element(variance, c, 0) + eps)),
-        shift(element(bias, c, 0) - element(mean, c, 0) * scale) {}
+};
+class ChannelMaps {
+ public:
+  ChannelMaps(std::int64_t first, std::int64_t count, const Tensor& mean, const Tensor& variance,
+              const Tensor& weight, const Tensor& bias, double eps)
+      : mean_(mean, first, count, 0),
+        variance_(variance, first, count, 0),
+        weight_(weight, first, count, 1),
+        bias_(bias, first, count, 0),
+        eps_(eps) {}
+  ChannelMap operator[](std::int64_t k) const {
+    const double scale = weight_[k] / std::sqrt(variance_[k] + eps_);
+    return {scale, bias_[k] - mean_[k] * scale};
+  }
+
+ private:
+  ChannelNumbers mean_, variance_, weight_, bias_;
+  double eps_;
 };
 
 // dx = scale dy + slope x + shift, from the sums over `count` elements of dy ("plain") and of dy n
@@ -164,14 +194,42 @@ struct ChannelGradient {
         shift(count > 0 ? -slope * centre - scale * plain / count : 0) {}
 };
 
+// Of the channels of a block, from what they are normalised with.
+class ChannelGradients {
+ public:
+  ChannelGradients(std::int64_t first, std::int64_t count, const Tensor& mean,
+                   const Tensor& variance, const Tensor& weight, double eps)
+      : mean_(mean, first, count, 0),
+        variance_(variance, first, count, 0),
+        weight_(weight, first, count, 1),
+        eps_(eps) {}
+  double mean(std::int64_t k) const { return mean_[k]; }
+  double inverse(std::int64_t k) const { return 1 / std::sqrt(variance_[k] + eps_); }
+  ChannelGradient of(std::int64_t k, double plain, double normal, double count) const {
+    return {mean(k), inverse(k), weight_[k], plain, normal, count};
+  }
+
+ private:
+  ChannelNumbers mean_, variance_, weight_;
+  double eps_;
+};
+
 // The same over parts of which merge_statistics and a sum have told.
-inline ChannelGradient merged_gradient(std::int64_t c, const Tensor& merged, const Tensor& sums,
-                                       const Tensor& weight, double eps) {
-  const std::int64_t channels = sums.size(1);
-  const double inverse = 1 / std::sqrt(element(merged, channels + c, 0) + eps);
-  return {element(merged, c, 0),          inverse,
-          element(weight, c, 1),          element(sums, c, 0),
-          element(sums, channels + c, 0), element(merged, 3 * channels, 1)};
-}
+class MergedGradients {
+ public:
+  MergedGradients(std::int64_t first, std::int64_t count, const Tensor& merged, const Tensor& sums,
+                  const Tensor& weight, double eps)
+      : own_(first, count, merged, merged.detach({sums.size(1)}, sums.size(1)), weight, eps),
+        plain_(sums, first, count, 0),
+        normal_(sums, sums.size(1) + first, count, 0),
+        count_(merged, 3 * sums.size(1), 1, 1) {}
+  ChannelGradient operator[](std::int64_t k) const {
+    return own_.of(k, plain_[k], normal_[k], count_[0]);
+  }
+
+ private:
+  ChannelGradients own_;
+  ChannelNumbers plain_, normal_, count_;
+};
 
 }  // namespace peal::cpu

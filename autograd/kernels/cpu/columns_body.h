@@ -10,20 +10,23 @@ namespace {
 
 constexpr std::int64_t rows_of_block = 64;
 
-// Whole blocks of columns have a width that the compiler knows.
-#define PEAL_BY_WIDTH(f, ...) \
-  columns.width == column_block ? f<T, true>(__VA_ARGS__) : f<T, false>(__VA_ARGS__)
+// f<width>(first column) over columns in pieces whose width the compiler knows: of a block, then of
+// smaller powers of two.
+template <std::int64_t width = column_block, class F>
+PEAL_ELEMENT void each_piece(std::int64_t first, std::int64_t end, const F& f) {
+  for (; end - first >= width; first += width) f.template operator()<width>(first);
+  if constexpr (width > 1) each_piece<width / 2>(first, end, f);
+}
 
 // Of each column the sum of term(element, k), which f32 or f64 holds for a block of rows.
-template <class T, bool whole, class Term>
+template <std::int64_t width, class T, class Term>
 void total_of(double* total, const T* x, const Columns& columns, const Term& term) {
-  const std::int64_t width = whole ? column_block : columns.width;
   for (std::int64_t k = 0; k < width; ++k) total[k] = 0;
   using Real = functor::computed<T>;
   for (std::int64_t row = 0; row < columns.rows;) {
     const std::int64_t left = columns.rows - row;
     const std::int64_t end = row + (left < rows_of_block ? left : rows_of_block);
-    Real part[column_block] = {};
+    Real part[width] = {};
     for (; row < end; ++row, x += columns.stride) {
 #pragma omp simd
       for (std::int64_t k = 0; k < width; ++k) part[k] += term(Real(x[k]), k);
@@ -32,35 +35,31 @@ void total_of(double* total, const T* x, const Columns& columns, const Term& ter
   }
 }
 
-template <class T, bool whole>
-void sums_of(double* total, const T* x, const Columns& columns) {
-  total_of<T, whole>(total, x, columns, [](auto value, std::int64_t) { return value; });
-}
 template <class T>
 void sums(double* total, const T* x, const Columns& columns) {
-  PEAL_BY_WIDTH(sums_of, total, x, columns);
-}
-
-template <class T, bool whole>
-void squares_of(double* total, const T* x, const T* mean, const Columns& columns) {
-  total_of<T, whole>(total, x, columns, [mean](T value, std::int64_t k) {
-    return (value - mean[k]) * (value - mean[k]);
+  each_piece(0, columns.width, [&]<std::int64_t width>(std::int64_t at) {
+    total_of<width>(total + at, x + at, columns, [](auto value, std::int64_t) { return value; });
   });
 }
+
 template <class T>
 void squares(double* total, const T* x, const T* mean, const Columns& columns) {
-  PEAL_BY_WIDTH(squares_of, total, x, mean, columns);
+  each_piece(0, columns.width, [&]<std::int64_t width>(std::int64_t at) {
+    const T* centre = mean + at;
+    total_of<width>(total + at, x + at, columns, [centre](T value, std::int64_t k) {
+      return (value - centre[k]) * (value - centre[k]);
+    });
+  });
 }
 
-template <class T, bool whole>
+template <std::int64_t width, class T>
 void moments_of_columns(double* plain, double* centred, const T* dy, const T* x, const T* mean,
                         const Columns& columns) {
-  const std::int64_t width = whole ? column_block : columns.width;
   for (std::int64_t k = 0; k < width; ++k) plain[k] = centred[k] = 0;
   for (std::int64_t row = 0; row < columns.rows;) {
     const std::int64_t left = columns.rows - row;
     const std::int64_t end = row + (left < rows_of_block ? left : rows_of_block);
-    T first[column_block] = {}, second[column_block] = {};
+    T first[width] = {}, second[width] = {};
     for (; row < end; ++row, x += columns.stride, dy += columns.stride) {
 #pragma omp simd
       for (std::int64_t k = 0; k < width; ++k) {
@@ -77,7 +76,9 @@ void moments_of_columns(double* plain, double* centred, const T* dy, const T* x,
 template <class T>
 void moments(double* plain, double* centred, const T* dy, const T* x, const T* mean,
              const Columns& columns) {
-  PEAL_BY_WIDTH(moments_of_columns, plain, centred, dy, x, mean, columns);
+  each_piece(0, columns.width, [&]<std::int64_t width>(std::int64_t at) {
+    moments_of_columns<width>(plain + at, centred + at, dy + at, x + at, mean + at, columns);
+  });
 }
 
 template <class T>
@@ -101,7 +102,6 @@ void combine(T* out, const T* dy, const T* x, const T* p, const T* q, const T* r
     x += columns.stride;
   }
 }
-#undef PEAL_BY_WIDTH
 
 template <class T>
 constexpr ColumnLoops<T> column_loops_here = {.sums = sums<T>,

@@ -219,9 +219,7 @@ void sum_channels(const Tensor& sums, const Tensor& dy) {
     blocks.each_group(block, [&](const auto& part) {
       blocks.loops().add_sums(totals.data(), dy.data<BFloat16>() + part.at, part.planes);
     });
-    for (std::int64_t k = 0; k < block.channels; ++k) {
-      set_element(sums, block.first + k, totals[static_cast<std::size_t>(k)]);
-    }
+    set_numbers(sums, block.first, totals.data(), block.channels);
   });
 }
 
