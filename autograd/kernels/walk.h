@@ -7,6 +7,7 @@
 #include <peal/autograd/core/shape.h>
 #include <peal/autograd/kernels/table.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -57,15 +58,33 @@ class Walk {
   // Calls f(row, places of its first elements) for the rows [begin, end).
   template <class F>
   void each_row(std::int64_t begin, std::int64_t end, F&& f) const {
-    for (std::int64_t row = begin; row < end; ++row) {
-      std::int64_t rest = row;
-      Places at{};
-      for (std::size_t d = dims_ - 1; d-- > 0;) {
-        const std::int64_t i = rest % size_[d];
-        rest /= size_[d];
-        for (std::size_t k = 0; k < N; ++k) at[k] += i * steps_[k][d];
+    if (dims_ == 1) {
+      for (std::int64_t row = begin; row < end; ++row) f(row, Places{});
+      return;
+    }
+    // Counted up: to divide for each row takes longer than many a row does.
+    Steps place{};
+    Places at{}, step{};
+    std::int64_t rest = begin;
+    for (std::size_t d = dims_ - 1; d-- > 0;) {
+      place[d] = rest % size_[d];
+      rest /= size_[d];
+      for (std::size_t k = 0; k < N; ++k) at[k] += place[d] * steps_[k][d];
+    }
+    const std::size_t last = dims_ - 2;
+    for (std::size_t k = 0; k < N; ++k) step[k] = steps_[k][last];
+    for (std::int64_t row = begin; row < end;) {
+      const std::int64_t stop = std::min(end, row + size_[last] - place[last]);
+      place[last] = size_[last];
+      for (; row < stop; ++row) {
+        f(row, at);
+        for (std::size_t k = 0; k < N; ++k) at[k] += step[k];
       }
-      f(row, at);
+      for (std::size_t d = last; d > 0 && place[d] == size_[d]; --d) {
+        place[d] = 0;
+        ++place[d - 1];
+        for (std::size_t k = 0; k < N; ++k) at[k] += steps_[k][d - 1] - size_[d] * steps_[k][d];
+      }
     }
   }
 

@@ -448,3 +448,43 @@ TEST_CASE("places outside of an image read nothing of it") {
         doubles(grid_sample(ones({1, 1, 3, 2}, DType::f64), nowhere, {.mode = mode}))[0]));
   }
 }
+
+TEST_CASE("rows of any width are put beside each other, taken apart and picked") {
+  constexpr std::int64_t rows = 7, count = 150;
+  for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
+    CAPTURE(dtype);
+    for (std::int64_t width = 1; width <= 70; ++width) {
+      CAPTURE(width);
+      const Tensor x = cast(reshape(remainder(arange(0, rows * width), 100), {rows, width}), dtype);
+      const Tensor both = cat({x, x + x, x}, 1);
+      const Parts parts = split(both, {width, width, width}, 1);
+      CHECK(doubles(parts[0]) == doubles(x));
+      CHECK(doubles(parts[1]) == doubles(x + x));
+      CHECK(doubles(parts[2]) == doubles(x));
+      std::vector<std::int64_t> index;
+      for (std::int64_t i = 0; i < count; ++i) index.push_back(i * 5 % rows);
+      const auto picked = doubles(index_select(x, 0, Tensor::from(index, {count})));
+      const auto from = doubles(x);
+      for (std::int64_t i = 0; i < count * width; ++i) {
+        const std::int64_t at = index[static_cast<std::size_t>(i / width)] * width + i % width;
+        REQUIRE(picked[static_cast<std::size_t>(i)] == from[static_cast<std::size_t>(at)]);
+      }
+    }
+  }
+}
+
+TEST_CASE("rows of several dimensions, each stretched where the other operand is not") {
+  const Tensor x = normal<float>({2, 1, 3, 1, 2, 41}, 1), y = normal<float>({2, 5, 1, 7, 2, 1}, 2);
+  const Tensor sum = x + y;
+  const auto a = doubles(x), b = doubles(y), all = doubles(sum);
+  std::size_t at = 0;
+  for (std::size_t row = 0; row < 2 * 5 * 3 * 7 * 2; ++row) {
+    const std::size_t m = row % 2, l = row / 2 % 7, k = row / 14 % 3, j = row / 42 % 5,
+                      i = row / 210;
+    for (std::size_t n = 0; n < 41; ++n, ++at) {
+      const auto left = static_cast<float>(a[((i * 3 + k) * 2 + m) * 41 + n]);
+      const auto right = static_cast<float>(b[((i * 5 + j) * 7 + l) * 2 + m]);
+      REQUIRE(all[at] == left + right);
+    }
+  }
+}

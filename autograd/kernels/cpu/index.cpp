@@ -2,11 +2,10 @@
 // Reading and adding by index. Threads split what lies before the indexed dimension, so that sums
 // over equal indices have one order.
 #include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/kernels/cpu/short_copy.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/dispatch.h>
 #include <peal/autograd/kernels/geometry.h>
-
-#include <algorithm>
 
 namespace peal::cpu {
 namespace {
@@ -39,7 +38,7 @@ bool index_select(const Tensor& out, const Tensor& x, const Tensor& index, int d
           ++outer;
         }
         const std::int64_t row = outer * from.size + wanted[at];
-        std::copy_n(source + row * to.inner, to.inner, target + i * to.inner);
+        short_copy(target + i * to.inner, source + row * to.inner, to.inner);
       }
     });
   });
@@ -53,11 +52,12 @@ bool index_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim)
     const T* source = x.data<T>();
     T* target = out.data<T>();
     parallel_for(from.outer, from.size * from.inner, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin * from.size; i < end * from.size; ++i) {
-        const std::int64_t row = i / from.size * to.size + wanted[i % from.size];
-        const T* run = source + i * from.inner;
-        T* sums = target + row * from.inner;
-        for (std::int64_t k = 0; k < from.inner; ++k) add_onto(sums[k], run[k]);
+      for (std::int64_t outer = begin; outer < end; ++outer) {
+        for (std::int64_t i = 0; i < from.size; ++i) {
+          const T* run = source + (outer * from.size + i) * from.inner;
+          T* sums = target + (outer * to.size + wanted[i]) * to.inner;
+          for (std::int64_t k = 0; k < from.inner; ++k) add_onto(sums[k], run[k]);
+        }
       }
     });
   });

@@ -2,6 +2,7 @@
 #include <peal/autograd/kernels/cpu/gemm.h>
 #include <peal/autograd/kernels/cpu/panels.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/kernels/cpu/short_copy.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/dispatch.h>
 
@@ -13,7 +14,7 @@ void multiply_onto_bias(T* out, const T* a, const T* b, const T* bias, const Pro
   if constexpr (std::is_same_v<T, float>) {
     if (multiply_in_panels(out, a, b, bias, 0, o)) return;
   }
-  for (std::int64_t row = 0; row < o.m; ++row) std::copy_n(bias, o.n, out + row * o.n);
+  for (std::int64_t row = 0; row < o.m; ++row) short_copy(out + row * o.n, bias, o.n);
   if (o.k > 0) gemm(out, a, b, o, true);
 }
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between a dense array and a strided part of another: elements are bytes of their size.
 #include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/kernels/cpu/short_copy.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/walk.h>
-
-#include <algorithm>
 
 namespace peal::cpu {
 namespace {
@@ -43,7 +42,7 @@ bool read_strided(const Tensor& out, const Tensor& x, const Steps& steps, std::i
     each_run(out.shape(), static_cast<E*>(out.raw()), static_cast<E*>(x.raw()) + at, steps,
              [](E* dense, const E* strided, std::int64_t step, std::int64_t n) {
                if (step == 1) {
-                 std::copy_n(strided, n, dense);
+                 short_copy(dense, strided, n);
                } else {
                  for (std::int64_t i = 0; i < n; ++i) dense[i] = strided[i * step];
                }
@@ -58,7 +57,7 @@ bool write_strided(const Tensor& out, const Tensor& x, const Steps& steps, std::
     each_run(x.shape(), static_cast<E*>(x.raw()), static_cast<E*>(out.raw()) + at, steps,
              [](const E* dense, E* strided, std::int64_t step, std::int64_t n) {
                if (step == 1) {
-                 std::copy_n(dense, n, strided);
+                 short_copy(strided, dense, n);
                } else {
                  for (std::int64_t i = 0; i < n; ++i) strided[i * step] = dense[i];
                }
