@@ -186,6 +186,28 @@ TEST_CASE("batch norm of channels in blocks") {
     CAPTURE(concat(x));
     CHECK(f32_error(f, {x, {x[1]}, {x[1]}}) < 1e-4);
   }
+  // Columns of a matrix: in a piece of each width, and fewer than a vector has lanes.
+  for (const Shape& x : {Shape{131, 127}, Shape{512, 200}, Shape{70, 6}, Shape{65, 1}}) {
+    CAPTURE(concat(x));
+    CHECK(f32_error(f, {x, {x[1]}, {x[1]}}) < 1e-4);
+  }
+}
+
+TEST_CASE("cross_entropy of rows of few classes, of which many are computed together") {
+  for (const std::int64_t classes : {2, 10, 31, 32, 33}) {
+    CAPTURE(classes);
+    constexpr std::int64_t rows = 1100;
+    std::vector<std::int64_t> wanted;
+    for (std::int64_t i = 0; i < rows; ++i) wanted.push_back(i % 5 == 3 ? -100 : i % classes);
+    const Tensor target = Tensor::from(wanted, {rows});
+    for (const double smoothing : {0.0, 0.1}) {
+      CHECK(f32_error(
+                [=](const Tensors& x) {
+                  return cross_entropy(x[0] * 4.0, target, Reduction::none, -100, smoothing);
+                },
+                {{rows, classes}}) < 2e-6);
+    }
+  }
 }
 
 TEST_CASE("sizes that are split over threads") {
