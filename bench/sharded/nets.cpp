@@ -120,7 +120,7 @@ Net resnet18_net() {
   };
   return {.name = "resnet18",
           .make = make,
-          .batch = images({batch_rows, 3, 8, 8}, 8),
+          .batch = images({batch_rows, 3, 10, 10}, 8),
           .loss = summed,
           .counted = 1,
           .optimizer = optimizer_of<nn::SGD>(nn::SGDOptions{.lr = 0.01, .momentum = 0.9}),
