@@ -26,7 +26,7 @@ namespace {
 Tensor factor(const Tensor& packed, std::int64_t at, std::initializer_list<std::int64_t> sizes) {
   std::int64_t count = 1;
   for (const std::int64_t size : sizes) count *= size;
-  return reshaped(narrow(packed, -1, at, count), with(batch_of(packed, 1), sizes));
+  return reshaped(as_result(narrow(packed, -1, at, count)), with(batch_of(packed, 1), sizes));
 }
 
 // n / d, and 0 where both are 0: of vectors that nothing depends on, whose values may be equal.

@@ -149,7 +149,8 @@ Tensor einsum(std::string_view equation, const Tensors& operands) {
     product = contracted(product, left[i], kept);
   }
   const Tensor result = ordered(summed_but(product, names.result), names.result);
-  return left.size() > 1 ? as_result(result) : result;
+  const bool own = left.size() > 1 || product.labels.size() > names.result.size();  // or a copy
+  return own ? as_result(result) : result;
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, const std::vector<int>& dims_a,

@@ -65,8 +65,8 @@ Extreme kthvalue(const Tensor& x, std::int64_t k, int dim, bool keepdim) {
   if (x.dim() == 0) return first_in_order("kthvalue", x, k, dim, false);
   const int at = checked_dim("kthvalue", x, dim);
   const Extreme first = first_in_order("kthvalue", x, k, at, false);
-  const Tensor values = narrow(first.values, at, k - 1, 1),
-               indices = narrow(first.indices, at, k - 1, 1);
+  const Tensor values = as_result(narrow(first.values, at, k - 1, 1)),
+               indices = as_result(narrow(first.indices, at, k - 1, 1));
   if (keepdim) return {values, indices};
   return {squeeze(values, at), squeeze(indices, at)};
 }

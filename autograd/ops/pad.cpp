@@ -18,7 +18,7 @@ Tensor padded_by_number(const Tensor& x, int dim, std::int64_t before, std::int6
   const std::int64_t left = x.size(dim) - cut - std::max<std::int64_t>(-after, 0);
   PEAL_CHECK(left >= 0, "pad: ", before, " and ", after, " cut off more than dimension ", dim,
              " of shape ", x.shape(), " has");
-  const Tensor inner = left == x.size(dim) ? x : narrow(x, dim, cut, left);
+  const Tensor inner = left == x.size(dim) ? x : as_result(narrow(x, dim, cut, left));
   Tensors parts;
   const auto add = [&](std::int64_t count) {
     if (count <= 0) return;

@@ -50,6 +50,8 @@ LBFGS::LBFGS(const Parameters& parameters, const LBFGSOptions& o)
   add_group(parameters, {o.lr, static_cast<double>(o.max_iter), static_cast<double>(most),
                          o.tolerance_grad, o.tolerance_change, static_cast<double>(o.history_size),
                          o.strong_wolfe ? 1.0 : 0.0, o.maximize ? 1.0 : 0.0});
+  PEAL_CHECK(!this->parameters().empty(),
+             "LBFGS: there are no parameters; its steps look at all of a model's");
   const Tensor& first = this->parameters().front();
   for (std::size_t i = 0; i < this->parameters().size(); ++i) {
     const Tensor& each = this->parameters()[i];

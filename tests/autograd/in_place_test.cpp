@@ -424,6 +424,12 @@ TEST_CASE("methods return what they write of a temporary, but for copies of part
   CHECK(equal(softmax(x, 0).mul_(2), softmax(x, 0) * 2));
   CHECK(equal(log_softmax(x, 0).mul_(2), log_softmax(x, 0) * 2));
   CHECK(equal(sort(x, 0).values.mul_(2), sort(x, 0).values * 2));
+  CHECK(equal(einsum("ijk->ki", {x.reshape({2, 3, 2})}).mul_(2),
+              einsum("ijk->ki", {x.reshape({2, 3, 2})}) * 2));
+  CHECK(equal(kthvalue(x, 1, 0).values.mul_(2), kthvalue(x, 1, 0).values * 2));
+  CHECK(equal(pad(x, {-1, -1}).mul_(2), pad(x, {-1, -1}) * 2));
+  const Tensor f64 = cast(x, DType::f64);
+  CHECK(equal(linalg::qr(f64).Q.mul_(2), linalg::qr(f64).Q * 2));
   CHECK(equal(nonzero(x > 0).mul_(2), nonzero(x > 0) * 2));
   CHECK(equal(einsum("ij,kj->ki", {x, x}).mul_(2), einsum("ij,kj->ki", {x, x}) * 2));
   CHECK(equal(pixel_shuffle(x.reshape({1, 4, 1, 3}), 2).mul_(2),

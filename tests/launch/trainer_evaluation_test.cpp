@@ -193,6 +193,13 @@ TEST_CASE("a log that rank 0 cannot write is an error on all ranks") {
                     {.train_dataset = std::make_shared<Numbered>(16), .tell = tell})
         .train();
   });
+  // The first line of an evaluation, while the others wait to gather its results.
+  told("told: no terminal", [&](launch::Job& job) {
+    launch::Trainer(job, small_net(), quiet(),
+                    {.eval_dataset = std::make_shared<Numbered>(4),
+                     .tell = [](const std::string&) { PEAL_CHECK(false, "no terminal"); }})
+        .evaluate();
+  });
 }
 
 TEST_CASE("a profile is of the steps alone, and an exception ends it") {

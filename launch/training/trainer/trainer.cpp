@@ -140,23 +140,25 @@ void Trainer::check_options() const {
 }
 
 void Trainer::tell(const std::string& line) const {
-  if (job.is_main() && options_.tell) options_.tell(line);
+  if (!job.is_main() || !options_.tell) return;
+  try {  // rank 0 alone tells, and may fail alone
+    options_.tell(line);
+  } catch (...) {
+    nn::rethrow_everywhere(job.group(), "a log could not be told", "trainer");
+  }
 }
 
 void Trainer::log(std::vector<Value> values) {
   values.push_back({"epoch", state_.epoch});
   state_.log_history.push_back({state_.global_step, std::move(values)});
-  // Rank 0 alone writes, and may fail alone.
-  std::string failed = "a log could not be told";
-  try {
-    tell(state_.log_history.back().in_text());
-    if (args_.report_to != "none") {
-      failed = concat("a log could not be written (report_to ", args_.report_to, ") in ",
-                      args_.output_dir);
-      report(state_.log_history.back());
-    }
+  tell(state_.log_history.back().in_text());
+  try {  // as tell()
+    if (args_.report_to != "none") report(state_.log_history.back());
   } catch (...) {
-    nn::rethrow_everywhere(job.group(), failed, "trainer");
+    nn::rethrow_everywhere(job.group(),
+                           concat("a log could not be written (report_to ", args_.report_to,
+                                  ") in ", args_.output_dir),
+                           "trainer");
   }
   steps_->call(&TrainerCallback::on_log);
 }
