@@ -151,8 +151,10 @@ class Tensor {
 
   // x[i], x[Slice(1, 3)], x[{0, Ellipsis, None}], x[mask], x[indices]: a part, to be read and to be
   // written (ops/indexing.h). index and index_put_ are the same by name. (ops)
-  Indexed operator[](const Index& index) const;
-  Indexed operator[](std::initializer_list<Index> index) const;
+  Indexed operator[](const Index& index) const&;
+  Indexed operator[](const Index& index) const&&;
+  Indexed operator[](std::initializer_list<Index> index) const&;
+  Indexed operator[](std::initializer_list<Index> index) const&&;
   // Const, for x.index({0}) = y would write nothing: index_put_() and x[0] = y write.
   const Tensor index(std::initializer_list<Index> index) const;
   const Tensor& index_put_(std::initializer_list<Index> index, const Tensor& values) const;

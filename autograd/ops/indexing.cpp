@@ -152,9 +152,11 @@ const Indexed& Indexed::store(const Tensor& values, bool accumulate) const {
   TraceSpan span("index_put");
   PEAL_CHECK(values.device() == x_.device() || values.numel() == 1, "x[...] = y: x is on ",
              x_.device(), ", and y on ", values.device());
-  PEAL_CHECK(!of_copy_,
-             "x[...][...] = y: what tensors choose is a copy, and y would be lost; put all "
-             "indices into one x[{...}]");
+  PEAL_CHECK(
+      !of_copy_,
+      "x[...] = y: this is a part of a copy, and y would be lost. What tensors choose (x[mask]) "
+      "is one, and what t, transpose, permute, expand, select, narrow and split give: put all "
+      "indices into one x[{...}] of the tensor itself, or give the copy a name");
   write(values.to(x_.device()), accumulate);
   return *this;
 }
@@ -203,12 +205,25 @@ Indexed Indexed::operator[](std::initializer_list<Index> index) const {
   return part({index.begin(), index.size()});
 }
 
-Indexed Tensor::operator[](const Index& index) const {
-  return Indexed(*this, {shape(), steps_of_dense(shape()), 0}, {&index, 1});
+Indexed Indexed::of(const Tensor& x, std::span<const Index> index, bool temporary) {
+  const bool of_copy =
+      temporary && x.storage()->is_copied_part() && x.owned_alone();  // before part
+  Indexed part(x, {x.shape(), steps_of_dense(x.shape()), 0}, index);
+  part.of_copy_ = of_copy;
+  return part;
 }
 
-Indexed Tensor::operator[](std::initializer_list<Index> index) const {
-  return Indexed(*this, {shape(), steps_of_dense(shape()), 0}, {index.begin(), index.size()});
+Indexed Tensor::operator[](const Index& index) const& {
+  return Indexed::of(*this, {&index, 1}, false);
+}
+Indexed Tensor::operator[](const Index& index) const&& {
+  return Indexed::of(*this, {&index, 1}, true);
+}
+Indexed Tensor::operator[](std::initializer_list<Index> index) const& {
+  return Indexed::of(*this, {index.begin(), index.size()}, false);
+}
+Indexed Tensor::operator[](std::initializer_list<Index> index) const&& {
+  return Indexed::of(*this, {index.begin(), index.size()}, true);
 }
 
 const Tensor Tensor::index(std::initializer_list<Index> index) const {

@@ -217,6 +217,30 @@ TEST_CASE("what x[...] cannot be is named") {
   CHECK(has(error_of([] { Tensor()[0].get(); }), "before it was given a value"));
 }
 
+TEST_CASE("a part of a copy without a name is read, and never written") {
+  const Tensor x = reshape(arange(0, 6), {2, 3}), before = x.clone();
+  for (const auto& write : std::vector<std::function<void()>>{
+           [&] { x.t()[0] = 1; }, [&] { x.t()[0].mul_(2); }, [&] { x.select(1, 0)[0] = 5; },
+           [&] {
+             x.permute({1, 0})[{0}] += 1;
+           },
+           [&] { x.t()[x.t() > 2] = 0; },
+           [&] {
+             auto row = x.t()[0];
+             row += 1;
+           }}) {
+    CHECK(has(error_of(write), "give the copy a name"));
+  }
+  CHECK(doubles(x) == doubles(before));
+  CHECK(doubles(x.t()[0]) == Doubles{0, 3});
+  const Tensor turned = x.t();
+  turned[0] = 7;
+  CHECK(doubles(turned[0]) == Doubles{7, 7});
+  x.reshape({3, 2})[0] = 8;  // shares storage
+  relu(x)[0] = 9;            // no part of another
+  CHECK(doubles(x) == Doubles{8, 8, 2, 3, 4, 5});
+}
+
 TEST_CASE("the largest of a bag may be NaN or -infinity, and is 0 of an empty one") {
   const Tensor weight = Tensor::from(Doubles{-INFINITY, NAN, -INFINITY, 1, 5, 2}, {3, 2});
   const Tensor bags =
