@@ -84,8 +84,8 @@ class Storage {
   bool is_piece() const { return piece_; }
   void mark_piece() { piece_ = true; }
 
-  // Its values are a copy of a part of another's, as select() gives. Who writes such a temporary
-  // meant to write the other.
+  // Its values are a copy of another's, or of a part, as t() and select() give. Who writes such a
+  // temporary meant to write the other.
   bool is_copied_part() const { return copied_part_; }
   void mark_copied_part(bool is = true) { copied_part_ = is; }
 

@@ -183,8 +183,8 @@ class Optimizer {
   // A derived constructor adds its groups.
   explicit Optimizer(Names names);
 
-  // `settings` in the order of their names, flags included. Error for no parameters, one that comes
-  // twice, a name that does, one that is not a leaf.
+  // `settings` in the order of their names, flags included. Error for no parameters, unless there
+  // may be none (may_be_empty), one that comes twice, a name that does, one that is not a leaf.
   void add_group(const Parameters& parameters, std::vector<double> settings);
 
   // Error for settings that make no sense; this one knows the limits that Names gives.

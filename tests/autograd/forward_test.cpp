@@ -473,16 +473,19 @@ TEST_CASE("rows of any width are put beside each other, taken apart and picked")
   }
 }
 
+// So many that threads share them, and begin in the middle of dimensions.
 TEST_CASE("rows of several dimensions, each stretched where the other operand is not") {
-  const Tensor x = normal<float>({2, 1, 3, 1, 2, 41}, 1), y = normal<float>({2, 5, 1, 7, 2, 1}, 2);
+  constexpr std::size_t width = 410;
+  const Tensor x = normal<float>({2, 1, 3, 1, 2, width}, 1),
+               y = normal<float>({2, 5, 1, 7, 2, 1}, 2);
   const Tensor sum = x + y;
   const auto a = doubles(x), b = doubles(y), all = doubles(sum);
   std::size_t at = 0;
   for (std::size_t row = 0; row < 2 * 5 * 3 * 7 * 2; ++row) {
     const std::size_t m = row % 2, l = row / 2 % 7, k = row / 14 % 3, j = row / 42 % 5,
                       i = row / 210;
-    for (std::size_t n = 0; n < 41; ++n, ++at) {
-      const auto left = static_cast<float>(a[((i * 3 + k) * 2 + m) * 41 + n]);
+    for (std::size_t n = 0; n < width; ++n, ++at) {
+      const auto left = static_cast<float>(a[((i * 3 + k) * 2 + m) * width + n]);
       const auto right = static_cast<float>(b[((i * 5 + j) * 7 + l) * 2 + m]);
       REQUIRE(all[at] == left + right);
     }

@@ -210,6 +210,25 @@ TEST_CASE("cross_entropy of rows of few classes, of which many are computed toge
   }
 }
 
+TEST_CASE(
+    "cross_entropy of few classes: what is no number, without end or left out is its row's alone") {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  const Tensor x = Tensor::from<float>({NAN, 0, 0, inf, -inf, 1, 1e30F, -1e30F, 3, 3}, {5, 2});
+  const Tensor logits = x.detach();
+  logits.requires_grad_();
+  const Tensor target = Tensor::from<std::int64_t>({0, -100, 1, -100, 0}, {5});
+  const Tensor loss = cross_entropy(logits, target, Reduction::none);
+  loss.backward(ones({5}));
+  const auto losses = test::doubles(loss), grads = test::doubles(logits.grad());
+  CHECK(std::isnan(losses[0]));
+  CHECK(losses[1] == 0);
+  CHECK(losses[2] == 0);
+  CHECK(losses[3] == 0);
+  CHECK(losses[4] == doctest::Approx(std::log(2.0)));
+  CHECK(std::vector(grads.begin() + 2, grads.end()) ==
+        std::vector<double>{0, 0, 0, 0, 0, 0, -0.5, 0.5});
+}
+
 TEST_CASE("sizes that are split over threads") {
   CHECK(f32_error([](const Tensors& x) { return gelu(x[0]) + tanh(x[0]) * exp(x[0]); },
                   {{100003}}) < 1e-6);

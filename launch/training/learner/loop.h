@@ -98,7 +98,7 @@ class Loop {
   void call(Event event);
   // Rank 0's decision, on all ranks. Collective.
   bool agreed(bool mine) const;
-  // What the loss of the batch under way is the mean over, by `items`.
+  // What the loss of the batch under way is the mean over, by `items`: of the y that made it.
   double count_items();
   // Of training, in all epochs: the share of the batches that are over.
   double pct_train() const;
@@ -123,7 +123,7 @@ class Loop {
   std::int64_t train_iter = 0;       // batches learnt from in this run
   data::Batch batch;
   Tensor output, loss;                   // loss: one element, undefined without y
-  std::optional<double> items_in_batch;  // once count_items() was asked for it
+  std::optional<double> items_in_batch;  // once a loss, or count_items(), wanted it
   bool sync_gradients = true;            // false: the batch's gradients wait for those of the next
   double samples = 0;                    // of this rank in the step under way
   bool trial = false;  // a search for rates, or a validation alone: nothing is stopped or saved

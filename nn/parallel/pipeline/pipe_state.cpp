@@ -125,7 +125,7 @@ std::pair<NamedTensors, NamedTensors> Pipe::state_of(const Optimizer& optimizer)
   for (const std::string& name : optimizer.parameter_names()) {
     if (!known.contains(name)) {
       wrong = concat("parameter ", name,
-                     " is of none of this rank's layers; make the optimizer of ", "parameters()");
+                     " is of none of this rank's layers; make the optimizer of parameters()");
     }
   }
   NamedTensors groups, own;
