@@ -8,6 +8,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <limits>
+
 using namespace peal;
 using test::distance;
 using test::normal;

@@ -7,9 +7,7 @@
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/sgd.h>
 
-#include <chrono>
 #include <limits>
-#include <string_view>
 
 #include "fsdp_ranks.h"
 
