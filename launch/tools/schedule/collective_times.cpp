@@ -16,7 +16,7 @@ using comm::Collective;
 using Clock = std::chrono::steady_clock;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
-constexpr std::int64_t f32 = 4, least_memory = std::int64_t{4} << 20;
+constexpr std::int64_t least_memory = std::int64_t{4} << 20;
 constexpr int kinds = 2;                                     // of memory: allocate()'s, and other
 constexpr double sample_time = 20e-6, turn_time = 1.5e-3;    // seconds
 constexpr std::size_t least_samples = 3, most_samples = 12;  // of a turn

@@ -10,8 +10,6 @@
 namespace peal::launch {
 namespace {
 
-constexpr int f32 = 4;
-
 // Where two straight lines on logarithmic axes cross, between sizes i-1 and i.
 double crossing(const Plot& plot, const Curve& before, const Curve& after, std::size_t i) {
   const double b0 = std::log(double(plot.at[i - 1])), b1 = std::log(double(plot.at[i]));

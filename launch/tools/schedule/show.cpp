@@ -14,8 +14,6 @@
 namespace peal::launch {
 namespace {
 
-constexpr int f32 = 4;
-
 int show_verdicts(const World& world, const std::vector<comm::Program>& programs) {
   int status = 0;
   for (const bool in_place : {false, true}) {

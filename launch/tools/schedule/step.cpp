@@ -9,7 +9,7 @@
 namespace peal::launch {
 namespace {
 
-constexpr std::size_t most_lines = 20;
+constexpr std::size_t most_steps = 20;
 
 double most_exposed(const comm::TrainingStep& step) {
   double most = 0;
@@ -47,13 +47,13 @@ const comm::TrainingStep& step_chosen(const std::vector<comm::TrainingStep>& ste
 
 void print_steps(const std::vector<comm::TrainingStep>& steps) {
   fmt::print("{:>4} {:>8} {:>6} {:>11} {:>11}\n", "step", "buckets", "ranks", "took", "exposed");
-  for (std::size_t i = 0; i < std::min(steps.size(), most_lines); ++i) {
+  for (std::size_t i = 0; i < std::min(steps.size(), most_steps); ++i) {
     const comm::TrainingStep& step = steps[i];
     fmt::print("{:>4} {:>8} {:>6} {:>11} {:>11}\n", step.step, step.ranks.front().buckets.size(),
                step.ranks.size(), seconds_text(step.end() - step.begin()),
                seconds_text(most_exposed(step)));
   }
-  if (steps.size() > most_lines) fmt::print("     and {} more\n", steps.size() - most_lines);
+  if (steps.size() > most_steps) fmt::print("     and {} more\n", steps.size() - most_steps);
   fmt::print(
       "took: forward and backward, from the first rank's begin to the last one's end. exposed: "
       "nothing but waiting for\ngradients, on the rank with most.\n");

@@ -14,6 +14,8 @@ namespace peal::launch {
 
 using comm::World;
 
+inline constexpr int f32 = 4;  // bytes
+
 // n elements in all (of a rank, for all_to_all), cut evenly where there is a block a rank; nodes of
 // `node_size` ranks side by side, 0 for one node.
 World make_world(comm::Collective what, int ranks, std::int64_t n, int node_size = 0, int root = 0,

@@ -14,8 +14,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int f32 = 4;
-
 // That a rank sends.
 std::int64_t most_messages(const comm::Entry& entry, const World& world) {
   std::int64_t most = 0;

@@ -19,8 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int f32 = 4;
-
 json whole(const comm::Entry& entry, const World& world, const ViewOptions& options) {
   ViewedSchedule viewed{.what = world.what,
                         .algorithm = std::string(entry.name),
