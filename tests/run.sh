@@ -61,6 +61,6 @@ export UBSAN_OPTIONS="print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
 export LSAN_OPTIONS="suppressions='$root/tests/lsan.supp':print_suppressions=0${LSAN_OPTIONS:+:$LSAN_OPTIONS}"
 export TSAN_OPTIONS="suppressions='$root/tests/tsan.supp':second_deadlock_stack=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
 step "test: ctest --test-dir build/$preset ${select[*]} $*"
-# Two more than cores: a third of the tests' time is waiting, for deadlines and for ranks that are gone.
+# Three more than cores: a third of the tests' time is waiting, for deadlines and for ranks that are gone.
 exec ${runner[@]+"${runner[@]}"} ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
-  -j "$((jobs + 2))" ${select[@]+"${select[@]}"} "$@"
+  -j "$((jobs + 3))" ${select[@]+"${select[@]}"} "$@"
