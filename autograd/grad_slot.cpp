@@ -3,6 +3,7 @@
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 #include <utility>
@@ -43,7 +44,7 @@ void GradSlot::accumulate(Tensor grad) {
   } else if (placed_by_other_) {
     place_.copy_(grad);
   } else {
-    place_ = grad.owned_alone() ? std::move(grad) : grad.clone();
+    place_ = grad.owned_alone() ? as_result(std::move(grad)) : grad.clone();
     // A graph that is being captured writes there at each replay: it stays the place.
     placed_by_other_ = Graph::capturing() != nullptr;
   }

@@ -292,6 +292,7 @@ void Walk::pass(const Edge& edge, Tensor grad, bool uncounted) {
     if (!sum.defined()) {
       sum = std::move(grad);
     } else if (sum.owned_alone() && !context().grad_enabled) {
+      sum.storage()->mark_own();  // as a part of a gradient may be a copy
       add_(sum, grad);
     } else {
       sum = add(sum, grad);

@@ -6,8 +6,12 @@
 // into another tensor what wants a gradient, and so is giving such a result to a collective
 // (Tensor's conversion to View). Leaves may be written. A temporary may be written where it shares
 // its elements (x.rows(0, 1), y.detach()); where nobody else holds them the write would be lost, so
-// the overloads for temporaries refuse it. Methods that return what they have written refuse only
-// copies of parts (x.select(1, 0).fill_(2)): empty({3}).uniform_() is meant.
+// the overloads for temporaries refuse it, but for methods that return what they have written:
+// empty({3}).uniform_() is meant.
+//
+// What t(), select() and their like copy shares elements in PyTorch, where who writes it writes the
+// tensor that it is of. So writing it is an error while that one lives (Storage::is_copy), with a
+// name or without, and through whatever shares its elements; then nobody would miss the write.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -17,6 +21,8 @@
 namespace peal {
 
 void check_in_place(std::string_view op, const Tensor& x);
+// Error for a copy of a tensor that lives: a part of check_in_place().
+void check_no_copy(std::string_view op, const Tensor& x);
 // For what is read: values that are written into another tensor.
 void check_source(std::string_view op, const Tensor& source);
 // For a temporary that is to be written.

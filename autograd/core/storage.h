@@ -84,10 +84,15 @@ class Storage {
   bool is_piece() const { return piece_; }
   void mark_piece() { piece_ = true; }
 
-  // Its values are a copy of another's, or of a part, as t() and select() give. Who writes such a
-  // temporary meant to write the other.
-  bool is_copied_part() const { return copied_part_; }
-  void mark_copied_part(bool is = true) { copied_part_ = is; }
+  // Its values are a copy of another's, or of a part of it, as t() and select() give, and that one
+  // lives: who writes this meant to write that. Of a copy's copy the first is asked.
+  bool is_copy() const { return !copied_.expired(); }
+  void mark_copy_of(const StorageRef& other) {
+    copied_ = other->is_copy() ? other->copied_ : std::weak_ptr<Storage>(other);
+  }
+  // It is nobody's copy, for it was meant to be one of its own. REQUIRES: no other handle reaches
+  // it.
+  void mark_own() { copied_.reset(); }
 
   // What its values are to be made of, while they are not (deferred.h); null for all others.
   const std::shared_ptr<DeferredValues>& deferred() const { return deferred_; }
@@ -100,7 +105,8 @@ class Storage {
   std::atomic<std::uint64_t> version_{0}, newest_{0};
   std::optional<std::uint64_t> dropped_;  // the version at the last drop(), until restored()
   std::function<void()> release_, absent_;
-  bool owned_, piece_ = false, copied_part_ = false;
+  bool owned_, piece_ = false;
+  std::weak_ptr<Storage> copied_;
   std::atomic<std::uint64_t> broadcasts_{0};
   std::shared_ptr<DeferredValues> deferred_;
 };

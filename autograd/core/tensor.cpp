@@ -200,7 +200,25 @@ Tensor Tensor::to(Device device, bool non_blocking) const {
                   [from = this->device()](const Tensor& g) { return g.to(from); });
 }
 
+Tensor Tensor::contiguous() const& { return storage()->is_copy() ? clone() : *this; }
+
+Tensor Tensor::contiguous() const&& {
+  if (!owned_alone()) return static_cast<const Tensor&>(*this).contiguous();
+  storage()->mark_own();
+  return *this;
+}
+
+void check_no_copy(std::string_view op, const Tensor& x) {
+  PEAL_CHECK(!x.storage()->is_copy() || x.numel() == 0, op, ": a tensor of shape ", x.shape(),
+             " that is a copy of another, or of a part of it, would be written, and the other, "
+             "which still lives, would not see it. slice, select, narrow, split, t, transpose, "
+             "permute, expand, diagonal, unfold and x[{Slice(), 1}] copy where they cannot share: "
+             "write the other itself (x *= 2, x[{Slice(), 1}] *= 2, x.copy_(y.t())), or a clone() "
+             "or contiguous() of the copy; rows(begin, end) and reshape share storage");
+}
+
 void check_in_place(std::string_view op, const Tensor& x) {
+  check_no_copy(op, x);
   PEAL_CHECK(!context().grad_enabled || !x.requires_grad() || x.is_leaf(), op,
              ": a tensor of shape ", x.shape(),
              " that an operation made, and whose gradient is wanted, would be written in place, "
@@ -215,16 +233,10 @@ void check_source(std::string_view op, const Tensor& source) {
 }
 
 void check_temporary(std::string_view op, const Tensor& x) {
-  PEAL_CHECK(
-      !x.owned_alone() || !x.storage()->owned(), op, ": a temporary of shape ", x.shape(),
-      " that nobody else holds would be written, and the values lost. slice, select, narrow, "
-      "split, t, transpose, permute and expand copy: write the tensor itself (x[...] *= 2, x *= "
-      "2), or give the copy a name; rows(begin, end) and reshape share storage");
-}
-
-Tensor Tensor::to_be_written(std::string_view op) const {
-  if (storage()->is_copied_part()) check_temporary(op, *this);
-  return *this;
+  check_no_copy(op, x);
+  PEAL_CHECK(!x.owned_alone() || !x.storage()->owned(), op, ": a temporary of shape ", x.shape(),
+             " that nobody else holds would be written, and the values lost: give it a name. "
+             "rows(begin, end), reshape and detach share storage with a tensor");
 }
 
 void Tensor::copy_(const Tensor& source, bool non_blocking) const&& {

@@ -151,10 +151,8 @@ class Tensor {
 
   // x[i], x[Slice(1, 3)], x[{0, Ellipsis, None}], x[mask], x[indices]: a part, to be read and to be
   // written (ops/indexing.h). index and index_put_ are the same by name. (ops)
-  Indexed operator[](const Index& index) const&;
-  Indexed operator[](const Index& index) const&&;
-  Indexed operator[](std::initializer_list<Index> index) const&;
-  Indexed operator[](std::initializer_list<Index> index) const&&;
+  Indexed operator[](const Index& index) const;
+  Indexed operator[](std::initializer_list<Index> index) const;
   // Const, for x.index({0}) = y would write nothing: index_put_() and x[0] = y write.
   const Tensor index(std::initializer_list<Index> index) const;
   const Tensor& index_put_(std::initializer_list<Index> index, const Tensor& values) const;
@@ -184,8 +182,8 @@ class Tensor {
   Tensor sub_(const Tensor& y, Scalar alpha) const&&;
 
   // Functions in place: x.exp_() is exp_(x), x.fill_(2) is fill_(x, 2). Of a temporary the result
-  // has the values, `empty({3}).uniform_(-1, 1)`; Error for one that is a copy of a part of another
-  // tensor, which would not see them: `x.select(1, 0).fill_(2)`. (ops)
+  // has the values, `empty({3}).uniform_(-1, 1)`. Error for a copy of a tensor that lives, which
+  // would not see them (in_place.h): `x.select(1, 0).fill_(2)`. (ops)
 #define IN_PLACE(name, parameters, arguments) \
   const Tensor& name##_ parameters const&;    \
   Tensor name##_ parameters const&&;
@@ -212,7 +210,11 @@ class Tensor {
   Tensor view(const std::vector<std::int64_t>& shape) const;  // reshape
   Tensor to(DType dtype) const;                               // cast
   Tensor type_as(const Tensor& other) const { return to(other.dtype()).to(other.device()); }
-  const Tensor& contiguous() const { return *this; }  // it always is
+  // This, whose elements always lie side by side; but of a copy that t() or select() made of a
+  // tensor that lives, one of its own, which may be written (in_place.h): its clone(), or, of a
+  // temporary, its elements.
+  Tensor contiguous() const&;
+  Tensor contiguous() const&&;
 
   // These elements are used on `stream` too: once released, their memory is given out again only
   // after what that stream has queued by then.
@@ -262,8 +264,6 @@ class Tensor {
   static Tensor from_bytes(const void* data, std::int64_t count, DType dtype, const Shape& shape,
                            Device device);
   void* checked_data(DType dtype) const;
-  // This, a temporary that is to be written and returned. Error for a copied part.
-  Tensor to_be_written(std::string_view op) const;
   void read_item(void* value, DType dtype) const;
 
   std::shared_ptr<TensorBody> body_;

@@ -36,7 +36,7 @@ inline int checked_dim(std::string_view op, const Tensor& x, int dim) {
 // The result is another tensor, so that x keeps its place on the tape.
 inline Tensor like_or_over(const Tensor& x) {
   if (!x.owned_alone()) return Tensor::empty(x.shape(), x.dtype(), x.device());
-  x.storage()->mark_copied_part(false);
+  x.storage()->mark_own();
   return x.detach();
 }
 

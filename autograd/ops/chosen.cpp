@@ -70,7 +70,7 @@ Shape joined_shape(const Shape& a, const Shape& b) {
 }
 
 Tensor in_order(const Tensor& x, const std::vector<int>& order) {
-  return std::is_sorted(order.begin(), order.end()) ? x : as_result(permute(x, order));
+  return std::is_sorted(order.begin(), order.end()) ? x : permute(x, order);
 }
 
 std::vector<int> inverse(const std::vector<int>& order) {

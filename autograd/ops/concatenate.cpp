@@ -45,7 +45,7 @@ Tensors taken_apart(std::string_view op, const Tensor& x, const Sizes& sizes, in
     parts.push_back(Tensor::empty(shape, x.dtype(), x.device()));
     kernels(x.device())
         .read_strided(op, x, parts.back(), x, steps, at * steps[static_cast<std::size_t>(dim)]);
-    parts.back().storage()->mark_copied_part();
+    parts.back().storage()->mark_copy_of(x.storage());
     at += size;
   }
   return parts;

@@ -44,7 +44,7 @@ Tensor from_windows(const Tensor& x, const DepthWindows& o, std::int64_t first, 
   const Tensor index =
       index_of_places(cells_of_windows(o.count, o.kernel, o.stride, o.dilation), x.device());
   const Tensor whole = index_add(zeros, 2, index, cells);
-  return whole.size(2) == size ? whole : as_result(narrow(whole, 2, first, size));
+  return whole.size(2) == size ? whole : narrow(whole, 2, first, size);
 }
 
 Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias,
@@ -78,7 +78,7 @@ Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias,
   const Tensor y = conv2d(by_windows(x, windows), kernel, bias,
                           {o.stride.plane(), o.padding.plane(), o.dilation.plane(), o.groups});
   const Tensor slices = reshaped(y, {x.size(0), out[0], y.size(1), out[1], out[2]});
-  return as_result(permute(slices, {0, 2, 1, 3, 4}));
+  return permute(slices, {0, 2, 1, 3, 4});
 }
 
 }  // namespace peal

@@ -17,7 +17,6 @@
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/scan.h>
 #include <peal/autograd/ops/scatter.h>
-#include <peal/autograd/ops/strided.h>
 
 namespace peal {
 namespace {
@@ -55,7 +54,7 @@ struct Slices {
   Tensor slices, rows;  // the dimension first; and as a matrix
   int dim;
   Tensor chosen(const Tensor& index) const {
-    return as_result(movedim(index_select(slices, 0, index), 0, dim));
+    return movedim(index_select(slices, 0, index), 0, dim);
   }
 };
 Slices slices_of(std::string_view op, const Tensor& x, int dim) {

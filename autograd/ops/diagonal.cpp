@@ -87,9 +87,7 @@ Tensor diagonal(const Tensor& x, int offset, int dim1, int dim2) {
   PEAL_CHECK(first != second, "diagonal: dimension ", dim1, " of shape ", x.shape(),
              " is named twice");
   const Line line = line_of(x.shape(), offset, first, second);
-  Tensor out = part_of("diagonal", x, line.shape, line.steps, line.at);
-  if (out.storage() != x.storage()) out.storage()->mark_copied_part();
-  return out;
+  return part_for_caller(part_of("diagonal", x, line.shape, line.steps, line.at), x);
 }
 
 Tensor diag_embed(const Tensor& x, int offset, int dim1, int dim2) {

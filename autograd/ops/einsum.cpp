@@ -5,7 +5,6 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/einsum.h>
 #include <peal/autograd/ops/labels.h>
-#include <peal/autograd/ops/strided.h>
 
 #include <algorithm>
 #include <cctype>
@@ -148,9 +147,7 @@ Tensor einsum(std::string_view equation, const Tensors& operands) {
     }
     product = contracted(product, left[i], kept);
   }
-  const Tensor result = ordered(summed_but(product, names.result), names.result);
-  const bool own = left.size() > 1 || product.labels.size() > names.result.size();  // or a copy
-  return own ? as_result(result) : result;
+  return ordered(summed_but(product, names.result), names.result);
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, const std::vector<int>& dims_a,

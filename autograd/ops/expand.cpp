@@ -43,9 +43,7 @@ Tensor expanded(std::string_view op, const Tensor& x, const std::vector<std::int
   PEAL_CHECK(fits, op, ": shape ", x.shape(), " does not stretch to [",
              fmt::format("{}", fmt::join(sizes, ", ")),
              "]: sizes of 1 do, and -1 keeps one that is there");
-  Tensor out = stretched_to(op, x, shape);
-  if (out.storage() != x.storage()) out.storage()->mark_copied_part();
-  return out;
+  return part_for_caller(stretched_to(op, x, shape), x);
 }
 
 std::vector<std::int64_t> sizes_of(const Shape& shape) { return {shape.begin(), shape.end()}; }

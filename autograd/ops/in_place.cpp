@@ -82,6 +82,7 @@ void check_kept(std::string_view op, const Tensor& x, const Tensor& source) {
 }  // namespace
 
 bool write_is_recorded(std::string_view op, const Tensor& x, const Tensor& source) {
+  check_no_copy(op, x);
   if (!context().grad_enabled || !(x.requires_grad() || source.requires_grad())) return false;
   PEAL_CHECK(!x.requires_grad() || !x.is_leaf(), op, ": a leaf of shape ", x.shape(),
              " that requires a gradient would be written in place, and its gradient lost; write it "
@@ -129,11 +130,11 @@ void write_back(std::string_view op, const Tensor& x, const Tensor& r) {
     return static_cast<const Tensor&>(*this) op y;                                       \
   }                                                                                      \
   Tensor Tensor::name##_(const Tensor& y) const&& {                                      \
-    const Tensor here = to_be_written(#name "_");                                        \
+    const Tensor here = *this;                                                           \
     return here op y;                                                                    \
   }                                                                                      \
   Tensor Tensor::name##_(Scalar y) const&& {                                             \
-    const Tensor here = to_be_written(#name "_");                                        \
+    const Tensor here = *this;                                                           \
     return here op y;                                                                    \
   }
 ASSIGNMENT(+=, add, add_scalar, +)
@@ -151,11 +152,11 @@ const Tensor& Tensor::sub_(const Tensor& y, Scalar alpha) const& {
   return *this;
 }
 Tensor Tensor::add_(const Tensor& y, Scalar alpha) const&& {
-  const Tensor here = to_be_written("add_");
+  const Tensor here = *this;
   return here.add_(y, alpha);
 }
 Tensor Tensor::sub_(const Tensor& y, Scalar alpha) const&& {
-  const Tensor here = to_be_written("sub_");
+  const Tensor here = *this;
   return here.sub_(y, alpha);
 }
 

@@ -20,7 +20,7 @@
 namespace peal {
 
 // Whether writing `source` (or, undefined, a number) into x is recorded. Error where it would have
-// to be, and x is a leaf.
+// to be, and x is a leaf, and for a copy of a tensor that lives (core/in_place.h).
 bool write_is_recorded(std::string_view op, const Tensor& x, const Tensor& source);
 // x becomes r, which was computed from it: of its shape, and cast to its type.
 void write_back(std::string_view op, const Tensor& x, const Tensor& r);

@@ -117,7 +117,7 @@ Indexed::Indexed(const Tensor& x, const Region& whole, std::span<const Index> in
 Tensor Indexed::get() const {
   TraceSpan span("index");
   const Tensor part = part_of("index", x_, region_.shape, region_.steps, region_.at);
-  return by_tensors_ ? chosen_from(part, picks_) : part;
+  return by_tensors_ ? chosen_from(part, picks_) : part_for_caller(part, x_);
 }
 
 void Indexed::write(const Tensor& values, bool accumulate) const {
@@ -152,11 +152,9 @@ const Indexed& Indexed::store(const Tensor& values, bool accumulate) const {
   TraceSpan span("index_put");
   PEAL_CHECK(values.device() == x_.device() || values.numel() == 1, "x[...] = y: x is on ",
              x_.device(), ", and y on ", values.device());
-  PEAL_CHECK(
-      !of_copy_,
-      "x[...] = y: this is a part of a copy, and y would be lost. What tensors choose (x[mask]) "
-      "is one, and what t, transpose, permute, expand, select, narrow and split give: put all "
-      "indices into one x[{...}] of the tensor itself, or give the copy a name");
+  PEAL_CHECK(!of_copy_,
+             "x[...][...] = y: what tensors choose is a copy, and y would be lost; put all "
+             "indices into one x[{...}]");
   write(values.to(x_.device()), accumulate);
   return *this;
 }
@@ -205,25 +203,12 @@ Indexed Indexed::operator[](std::initializer_list<Index> index) const {
   return part({index.begin(), index.size()});
 }
 
-Indexed Indexed::of(const Tensor& x, std::span<const Index> index, bool temporary) {
-  const bool of_copy =
-      temporary && x.storage()->is_copied_part() && x.owned_alone();  // before part
-  Indexed part(x, {x.shape(), steps_of_dense(x.shape()), 0}, index);
-  part.of_copy_ = of_copy;
-  return part;
+Indexed Tensor::operator[](const Index& index) const {
+  return Indexed(*this, {shape(), steps_of_dense(shape()), 0}, {&index, 1});
 }
 
-Indexed Tensor::operator[](const Index& index) const& {
-  return Indexed::of(*this, {&index, 1}, false);
-}
-Indexed Tensor::operator[](const Index& index) const&& {
-  return Indexed::of(*this, {&index, 1}, true);
-}
-Indexed Tensor::operator[](std::initializer_list<Index> index) const& {
-  return Indexed::of(*this, {index.begin(), index.size()}, false);
-}
-Indexed Tensor::operator[](std::initializer_list<Index> index) const&& {
-  return Indexed::of(*this, {index.begin(), index.size()}, true);
+Indexed Tensor::operator[](std::initializer_list<Index> index) const {
+  return Indexed(*this, {shape(), steps_of_dense(shape()), 0}, {index.begin(), index.size()});
 }
 
 const Tensor Tensor::index(std::initializer_list<Index> index) const {

@@ -20,8 +20,9 @@
 //
 // All of it is recorded: writing as ops/in_place.h says. Integer tensors and masks are looked at by
 // the host, which waits for a device. Errors: an index outside of its dimension, more indices than
-// dimensions, masks of other sizes, a step below 1, writing into a part of a copy that
-// has no name (x[mask][0] = 1, x.t()[0] = 1 would be lost). Thread safety: as of the tensor.
+// dimensions, masks of other sizes, a step below 1, writing into a part of a copy, which
+// would be lost: of what tensors chose (x[mask][0] = 1), and, while x lives, of what shares
+// elements in PyTorch (x.t()[0] = 1; core/in_place.h). Thread safety: as of the tensor.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -163,7 +164,6 @@ class Indexed {
   };
 
   Indexed(const Tensor& x, const Region& region, std::span<const Index> index);
-  static Indexed of(const Tensor& x, std::span<const Index> index, bool temporary);
   Indexed part(std::span<const Index> index) const;
   void write(const Tensor& values, bool accumulate) const;
 
@@ -173,7 +173,7 @@ class Indexed {
   // it.
   Tensors picks_;
   bool by_tensors_ = false;
-  bool of_copy_ = false;  // x_ is what tensors chose from another, or a temporary copy of it
+  bool of_copy_ = false;  // x_ is what tensors chose from another
 };
 
 // x[index] = values, and where they accumulate x[index] += values, but that values for one place

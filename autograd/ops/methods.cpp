@@ -46,15 +46,15 @@ namespace peal {
 #undef METHOD
 
 #define ARGUMENT_LIST(...) __VA_OPT__(, ) __VA_ARGS__
-#define IN_PLACE(name, parameters, arguments)                               \
-  const Tensor& Tensor::name##_ parameters const& {                         \
-    return peal::name##_(*this ARGUMENT_LIST arguments);                    \
-  }                                                                         \
-  Tensor Tensor::name##_ parameters const&& {                               \
-    return peal::name##_(to_be_written(#name "_") ARGUMENT_LIST arguments); \
-  }                                                                         \
-  const Indexed& Indexed::name##_ parameters const {                        \
-    return store(peal::name(get() ARGUMENT_LIST arguments));                \
+#define IN_PLACE(name, parameters, arguments)                    \
+  const Tensor& Tensor::name##_ parameters const& {              \
+    return peal::name##_(*this ARGUMENT_LIST arguments);         \
+  }                                                              \
+  Tensor Tensor::name##_ parameters const&& {                    \
+    return peal::name##_(Tensor(*this) ARGUMENT_LIST arguments); \
+  }                                                              \
+  const Indexed& Indexed::name##_ parameters const {             \
+    return store(peal::name(get() ARGUMENT_LIST arguments));     \
   }
 #include <peal/autograd/core/in_place.def>
 #undef IN_PLACE
@@ -65,7 +65,7 @@ namespace peal {
     return *this;                                       \
   }                                                     \
   Tensor Tensor::name parameters const&& {              \
-    const Tensor here = to_be_written(#name);           \
+    const Tensor here = *this;                          \
     peal::name(here ARGUMENT_LIST arguments);           \
     return here;                                        \
   }                                                     \

@@ -33,9 +33,7 @@ Tensor permuted(std::string_view op, const Tensor& x, const Order& order) {
 
 // That of a tensor which a caller has, and may mean to write.
 Tensor permuted_copy(std::string_view op, const Tensor& x, const Order& order) {
-  Tensor out = permuted(op, x, order);
-  out.storage()->mark_copied_part();
-  return out;
+  return part_for_caller(permuted(op, x, order), x);
 }
 
 // The elements of x at `at`, `at` + steps, ..., of this shape.
@@ -57,9 +55,7 @@ Tensor part(std::string_view op, const Tensor& x, int dim, std::int64_t start, s
   steps[static_cast<std::size_t>(dim)] *= step;
   Shape shape = x.shape();
   shape[dim] = count;
-  Tensor out = taken(op, x, shape, steps, at);
-  out.storage()->mark_copied_part();
-  return out;
+  return part_for_caller(taken(op, x, shape, steps, at), x);
 }
 
 }  // namespace

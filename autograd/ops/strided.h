@@ -32,10 +32,16 @@ Tensor zeros_but(std::string_view op, const Tensor& g, const Shape& whole, const
 Tensor with_part(std::string_view op, const Tensor& x, const Tensor& values, const Steps& steps,
                  std::int64_t at);
 
-// x, a copy that an operation gives as a result of its own: who writes a temporary of it means
-// that, and no other tensor (Storage::is_copied_part).
+// `part`, which PyTorch gives as one that shares x's elements, and which a caller may mean to write
+// so: where it is a copy that is an Error while x lives (core/in_place.h).
+inline Tensor part_for_caller(Tensor part, const Tensor& x) {
+  if (part.storage() != x.storage()) part.storage()->mark_copy_of(x.storage());
+  return part;
+}
+// x, a copy that an operation gives as a result of its own: who writes it means that, and no other
+// tensor, though that one may live, as what was kept for backward does.
 inline Tensor as_result(Tensor x) {
-  x.storage()->mark_copied_part(false);
+  x.storage()->mark_own();
   return x;
 }
 

@@ -68,7 +68,7 @@ Tensor unfold(const Tensor& x, int dim, std::int64_t size, std::int64_t step) {
     if (i != at + 1) order.push_back(i);
   }
   order.push_back(at + 1);
-  return permute(unflatten(cells, at, {windows, size}), order);
+  return part_for_caller(permute(unflatten(cells, at, {windows, size}), order), x);
 }
 
 Tensor unfold(const Tensor& input, Pair kernel, const UnfoldOptions& o) {

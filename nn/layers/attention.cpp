@@ -10,7 +10,6 @@
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
-#include <peal/autograd/ops/strided.h>
 #include <peal/nn/init.h>
 #include <peal/nn/layers/attention.h>
 
@@ -164,7 +163,7 @@ Attended MultiheadAttention::attend_masked(const Tensor& queries, const Tensor& 
   const bool causal = settings_.causal || masks.is_causal;
   const bool masked = masks.attn_mask.defined() || masks.key_padding_mask.defined();
   if (plain() && !masked && !masks.need_weights) {
-    return {as_result(turned(out_proj(fused(tq, tk, tv, causal)))), {}};
+    return {turned(out_proj(fused(tq, tk, tv, causal))), {}};
   }
   const auto [q, k, v] = projected(tq, tk, tv);
   const std::int64_t width = out_proj.weight.size(0) / heads_;
@@ -185,7 +184,7 @@ Attended MultiheadAttention::attend_masked(const Tensor& queries, const Tensor& 
                hv = by_heads(all_values, width);
   if (!masks.need_weights) {
     const Tensor y = side_by_side(scaled_dot_product_attention(hq, hk, hv, options));
-    return {as_result(turned(out_proj(y))), {}};
+    return {turned(out_proj(y)), {}};
   }
   const Tensor p = dropout(attention_probabilities(hq, hk, options), options.dropout_p);
   const std::int64_t repeated = heads_ / hv.size(1);
@@ -196,7 +195,7 @@ Attended MultiheadAttention::attend_masked(const Tensor& queries, const Tensor& 
     each_value = stack(heads, 1);
   }
   const Tensor y = side_by_side(matmul(cast(p, hv.dtype()), each_value));
-  return {as_result(turned(out_proj(y))), masks.average_attn_weights ? mean(p, {1}) : p};
+  return {turned(out_proj(y)), masks.average_attn_weights ? mean(p, {1}) : p};
 }
 
 }  // namespace peal::nn

@@ -380,14 +380,10 @@ TEST_CASE("add_ and sub_ of so much of another: recorded, cast and stretched as 
   CHECK(doubles(w) == std::vector<double>{3, 3});
 }
 
-TEST_CASE("methods return what they write of a temporary, but for copies of parts") {
-  const Tensor x = normal<float>({3, 4}, 1), before = x.clone();
-  CHECK(doubles(empty({2}).fill_(3)) == std::vector<double>{3, 3});
-  CHECK(equal(zeros({3, 4}).add_(x, 2).mul_(x), x * 2 * x));
-  CHECK(equal((x * 1).clamp_(0, 1), clamp(x, 0, 1)));
-  x.rows(0, 1).fill_(7);
-  CHECK(doubles(x[0]) == std::vector<double>(4, 7));
-  x.copy_(before);
+TEST_CASE("a copy of a tensor that lives is never written, where PyTorch would write that one") {
+  const Tensor x = normal<float>({3, 4}, 1), before = x.clone(), y = ones({4, 3});
+  const Tensor turned = x.t(), part = x[{Slice(), 1}];
+  const Tensors parts = x.chunk(2, 1);
   for (const auto& write : std::vector<std::function<void()>>{
            [&] { x.select(1, 0).fill_(2); },
            [&] { x.narrow(1, 0, 2).uniform_(); },
@@ -411,16 +407,103 @@ TEST_CASE("methods return what they write of a temporary, but for copies of part
              x.unsqueeze(0).expand({2, 3, 4}).mul_(2);
            },
            [&] { x.unfold(1, 2, 1).fill_(0); },
+           // What shares the copy's elements; a copy of a copy.
+           [&] { x.t().unsqueeze(0).mul_(2); },
+           [&] { x.t().detach().mul_(2); },
+           [&] { x.t().detach() *= 2; },
+           [&] {
+             x.t().reshape({2, 6}).rows(0, 1).zero_();
+           },
+           [&] { x.t().t().mul_(2); },
+           [&] { x.t().narrow(1, 0, 2).t().mul_(2); },
+           [&] { (void)exp_(x.t()); },
+           [&] { x.t().copy_(y); },
+           [&] { x.t() += y; },
+           [&] { uniform_(x.t()); },
+           // With a name.
+           [&] { turned.mul_(2); },
+           [&] { turned += y; },
+           [&] { turned.sub_(y, 2); },
+           [&] { turned.zero_(); },
+           [&] { turned.copy_(y); },
+           [&] { turned.masked_fill_(turned > 0, 0); },
+           [&] { turned.relu_(); },
+           [&] { add_(turned, y, 1); },
+           [&] { fill_(turned, 1); },
+           [&] { normal_(turned); },
+           [&] { turned.rows(0, 1).mul_(2); },
+           [&] { part.mul_(2); },
+           [&] { parts[1].fill_(0); },
        }) {
-    CHECK(has(error_of(write), "nobody else holds"));
+    CHECK(has(error_of(write), "that is a copy of another, or of a part of it"));
   }
   CHECK(equal(x, before));
-  CHECK(equal(relu(x.select(1, 0)).mul_(2), relu(x.select(1, 0)) * 2));  // in the copy's memory
-  // A name says that the copy is meant; and what operations make in another order is their own.
+  CHECK(equal(turned, before.t()));
+}
+
+TEST_CASE("a copy is written once it is a tensor of its own") {
+  const Tensor x = normal<float>({3, 4}, 1), before = x.clone();
+  const auto turned = [](const Tensor& from) { return (from * 1).t(); };
+  CHECK(equal(turned(x).mul_(2), x.t() * 2));  // of what lives no more
+  CHECK(equal(turned(x).unsqueeze(0).relu_(), relu(x.t().unsqueeze(0))));
+  Tensor y = x * 1;
+  y = y.t();
+  y += 1;
+  CHECK(equal(y, x.t() + 1));
+  const Tensor own = x.t().contiguous(), copy = x.t().clone(), named = x.t(),
+               of_named = named.contiguous();
+  own.mul_(2);
+  copy.mul_(2);
+  of_named.mul_(2);
+  CHECK(equal(own, x.t() * 2));
+  CHECK(equal(copy, own));
+  CHECK(equal(of_named, own));
+  CHECK(equal(named, x.t()));
+  const auto given = [&] { return x.t().contiguous(); };
+  CHECK(equal(given().mul_(2), own));
+  CHECK(x.contiguous().same_as(x));
+  x.narrow(1, 4, 0).fill_(1);  // of nothing
+  // Layers and operations whose last step is of this kind.
+  const Tensor columns = normal<float>({1, 4, 4}, 2);
+  const Tensor folded = fold(columns, {2, 2}, {2, 2}, {.padding = 1, .stride = 2});
+  CHECK(equal(fold(columns, {2, 2}, {2, 2}, {.padding = 1, .stride = 2}).mul_(2), folded * 2));
+  // Recorded, a sum's gradient and a table's among others.
+  const Tensor w = x.clone().set_requires_grad();
+  Tensor z = (w * 3).t();
+  z *= z;
+  sum(z).backward();
+  CHECK(distance(w.grad(), x * 18) < 1e-5);
+  w.zero_grad();
+  const Tensor h = w * 3;
+  Tensor lost = h.t();
+  CHECK(has(error_of([&] { lost *= 2; }), "that is a copy of another"));
+}
+
+TEST_CASE("gradients that come as copies of others' parts are summed") {
+  const Tensor x = normal<float>({3, 4}, 1).set_requires_grad(), g = normal<float>({3, 8}, 2);
+  const Tensor both = cat({x, x}, 1);
+  both.retain_grad();
+  both.backward(g, true);
+  both.backward(g);
+  CHECK(distance(x.grad(), (g.narrow(1, 0, 4) + g.narrow(1, 4, 4)) * 2) < 1e-5);
+  x.grad().mul_(0.5);  // as what clips gradients writes
+  x.zero_grad();
   const Tensor turned = x.t();
-  turned.mul_(2);
-  CHECK(equal(turned, x.t() * 2));
-  CHECK(equal(x.t().clone().mul_(2), turned));
+  turned.backward(g.narrow(1, 0, 4).t());
+  x.grad().mul_(2);
+  CHECK(distance(x.grad(), g.narrow(1, 0, 4) * 2) < 1e-5);
+}
+
+TEST_CASE("methods return what they write of a temporary") {
+  const Tensor x = normal<float>({3, 4}, 1), before = x.clone();
+  CHECK(doubles(empty({2}).fill_(3)) == std::vector<double>{3, 3});
+  CHECK(equal(zeros({3, 4}).add_(x, 2).mul_(x), x * 2 * x));
+  CHECK(equal((x * 1).clamp_(0, 1), clamp(x, 0, 1)));
+  x.rows(0, 1).fill_(7);
+  CHECK(doubles(x[0]) == std::vector<double>(4, 7));
+  x.copy_(before);
+  CHECK(equal(relu(x.select(1, 0)).mul_(2), relu(x.select(1, 0)) * 2));  // in the copy's memory
+  // What operations make in another order is their own.
   CHECK(equal(softmax(x, 0).mul_(2), softmax(x, 0) * 2));
   CHECK(equal(log_softmax(x, 0).mul_(2), log_softmax(x, 0) * 2));
   CHECK(equal(sort(x, 0).values.mul_(2), sort(x, 0).values * 2));

@@ -217,8 +217,9 @@ TEST_CASE("what x[...] cannot be is named") {
   CHECK(has(error_of([] { Tensor()[0].get(); }), "before it was given a value"));
 }
 
-TEST_CASE("a part of a copy without a name is read, and never written") {
-  const Tensor x = reshape(arange(0, 6), {2, 3}), before = x.clone();
+TEST_CASE("a part of a copy is read, and never written while the tensor lives") {
+  const Tensor x = reshape(arange(0, 6), {2, 3}), before = x.clone(), turned = x.t();
+  const Tensor column = x[{Slice(), 1}];
   for (const auto& write : std::vector<std::function<void()>>{
            [&] { x.t()[0] = 1; }, [&] { x.t()[0].mul_(2); }, [&] { x.select(1, 0)[0] = 5; },
            [&] {
@@ -228,14 +229,29 @@ TEST_CASE("a part of a copy without a name is read, and never written") {
            [&] {
              auto row = x.t()[0];
              row += 1;
-           }}) {
-    CHECK(has(error_of(write), "give the copy a name"));
+           },
+           [&] { x.t().unsqueeze(0)[0] = 1; }, [&] { turned[0] = 7; },
+           [&] {
+             x.t().index_put_({0}, tensor({1, 1}));
+           },
+           [&] { x.t().index_put_({0}, 1); },
+           [&] {
+             index_put_(turned, {tensor({0, 1})}, tensor({1, 1}), true);
+           },
+           [&] { column[0] = 1; }, [&] { column.mul_(2); }}) {
+    CHECK(has(error_of(write), "that is a copy of another"));
   }
+  // index() gives a const Tensor, whose methods write as those of one with a name.
+  CHECK(has(error_of([&] { x.index({Slice(), 1}).mul_(2); }), "that is a copy of another"));
   CHECK(doubles(x) == doubles(before));
   CHECK(doubles(x.t()[0]) == Doubles{0, 3});
-  const Tensor turned = x.t();
-  turned[0] = 7;
-  CHECK(doubles(turned[0]) == Doubles{7, 7});
+  CHECK(doubles(column) == Doubles{1, 4});
+  const Tensor own = x.t().clone();
+  own[0] = 7;
+  CHECK(doubles(own[0]) == Doubles{7, 7});
+  const Tensor chosen = x[tensor({1, 0})];  // a copy in PyTorch too
+  chosen.mul_(2);
+  CHECK(doubles(chosen[1]) == Doubles{0, 2, 4});
   x.reshape({3, 2})[0] = 8;  // shares storage
   relu(x)[0] = 9;            // no part of another
   CHECK(doubles(x) == Doubles{8, 8, 2, 3, 4, 5});

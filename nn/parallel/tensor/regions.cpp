@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 #include <peal/nn/parallel/even_share.h>
 #include <peal/nn/parallel/functional_collectives.h>
@@ -18,7 +19,7 @@ std::string_view region_name(std::string_view name) {
 
 Tensor own_part(const Tensor& x, const comm::ProcessGroup& group, int dim, std::string_view name) {
   const std::int64_t share = even_share(x, dim, group, region_name(name));
-  return narrow(x.detach(), dim, share * group.rank(), share);
+  return as_result(narrow(x.detach(), dim, share * group.rank(), share));
 }
 
 }  // namespace
