@@ -112,6 +112,14 @@ Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high) {
   const OpName op("clamp");
   return minimum(maximum(x, low), high);
 }
+Tensor clamp_min(const Tensor& x, const Tensor& low) {
+  const OpName op("clamp_min");
+  return maximum(x, low);
+}
+Tensor clamp_max(const Tensor& x, const Tensor& high) {
+  const OpName op("clamp_max");
+  return minimum(x, high);
+}
 
 Tensor pow(const Tensor& base, const Tensor& exponent) {
   const OpName op("pow");

@@ -22,6 +22,9 @@ Tensor fmax(const Tensor& a, const Tensor& b);
 Tensor fmin(const Tensor& a, const Tensor& b);
 // x between bounds of its own each; where low > high it is high.
 Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
+// maximum(), and minimum(): broadcast.
+Tensor clamp_min(const Tensor& x, const Tensor& low);
+Tensor clamp_max(const Tensor& x, const Tensor& high);
 
 // a^b. Integers have integer powers, which wrap round, and of negative exponents are cut off (1 / 2
 // is 0).

@@ -13,6 +13,7 @@
 #include <peal/autograd/ops/operands.h>
 #include <peal/autograd/ops/order.h>
 #include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/promotion.h>
 #include <peal/autograd/ops/rearrange.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/scan.h>
@@ -210,6 +211,30 @@ Tensor searchsorted(const Tensor& sorted, Scalar value, bool right) {
 
 Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right) {
   return searchsorted(boundaries, x, right);
+}
+
+Tensor isin(const Tensor& elements, const Tensor& tests, bool invert) {
+  const OpName name("isin");
+  TraceSpan span("isin");
+  PEAL_CHECK(elements.device() == tests.device(), "isin: both operands must be on one device, got ",
+             elements.device(), " and ", tests.device());
+  const std::int64_t n = tests.numel();
+  if (n == 0) return full(elements.shape(), invert, DType::boolean, elements.device());
+  const DType dtype = promote_types(elements.dtype(), tests.dtype());
+  const Tensor x = cast(elements.detach(), dtype);
+  const Tensor line = sort(cast(tests.detach(), dtype).reshape({n})).values;
+  const Tensor at = clamp(searchsorted(line, x), 0, static_cast<double>(n - 1));
+  const Tensor near = take(line, at);
+  return invert ? ne(x, near) : eq(x, near);
+}
+Tensor isin(const Tensor& elements, Scalar test, bool invert) {
+  const OpName name("isin");
+  return invert ? ne(elements, test) : eq(elements, test);
+}
+Tensor isin(Scalar element, const Tensor& tests, bool invert) {
+  const OpName name("isin");
+  const Tensor found = any(eq(tests, element));
+  return invert ? logical_not(found) : found;
 }
 
 }  // namespace peal

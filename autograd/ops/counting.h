@@ -40,4 +40,10 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = fal
 Tensor searchsorted(const Tensor& sorted, Scalar value, bool right = false);
 Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);
 
+// Of each element whether it is among the tests, of any shape, or not so where `invert`: bool in
+// the elements' shape. A NaN is among none. (PyTorch's assume_unique changes no result.)
+Tensor isin(const Tensor& elements, const Tensor& tests, bool invert = false);
+Tensor isin(const Tensor& elements, Scalar test, bool invert = false);
+Tensor isin(Scalar element, const Tensor& tests, bool invert = false);
+
 }  // namespace peal

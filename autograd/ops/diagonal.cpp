@@ -4,12 +4,17 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/concatenate.h>
 #include <peal/autograd/ops/diagonal.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/in_place.h>
+#include <peal/autograd/ops/promotion.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
 
+#include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace peal {
@@ -69,6 +74,17 @@ Line line_of(const Shape& whole, int offset, int first, int second) {
   return line;
 }
 
+// Those of no dimensions count where no other is of their category.
+DType type_of_all(const Tensors& tensors) {
+  std::optional<DType> kinds[2];
+  for (const Tensor& each : tensors) {
+    std::optional<DType>& kind = kinds[each.dim() == 0 ? 0 : 1];
+    kind = kind ? promote_types(*kind, each.dtype()) : each.dtype();
+  }
+  if (!kinds[0] || !kinds[1]) return kinds[0] ? *kinds[0] : *kinds[1];
+  return result_type(Tensor::empty({}, *kinds[0]), Tensor::empty({0}, *kinds[1]));
+}
+
 }  // namespace
 
 Tensor tril(const Tensor& x, int diagonal) { return triangle("tril", x, diagonal, true); }
@@ -121,6 +137,53 @@ Tensor trace(const Tensor& x) {
   const OpName name("trace");
   PEAL_CHECK(x.dim() == 2, "trace: expected a matrix, got shape ", x.shape());
   return sum(diagonal(x));
+}
+
+Tensor block_diag(const Tensors& tensors) {
+  const OpName name("block_diag");
+  TraceSpan span("block_diag");
+  if (tensors.empty()) return zeros({1, 0});
+  const DType dtype = type_of_all(tensors);
+  Tensors blocks;
+  std::int64_t columns = 0;
+  for (const Tensor& each : tensors) {
+    PEAL_CHECK(each.dim() <= 2, "block_diag: expected at most two dimensions, got shape ",
+               each.shape(), " of tensor ", blocks.size());
+    const Tensor of = cast(each, dtype);
+    blocks.push_back(of.dim() == 2 ? of : reshaped(of, {1, of.numel()}));
+    columns += blocks.back().size(1);
+  }
+  Tensors rows;
+  std::int64_t before = 0;
+  for (const Tensor& block : blocks) {
+    const std::int64_t m = block.size(0), after = columns - before - block.size(1);
+    rows.push_back(cat({zeros({m, before}, dtype, block.device()), block,
+                        zeros({m, after}, dtype, block.device())},
+                       1));
+    before += block.size(1);
+  }
+  return cat(rows);
+}
+
+const Tensor& fill_diagonal_(const Tensor& x, Scalar value, bool wrap) {
+  const OpName name("fill_diagonal_");
+  PEAL_CHECK(x.dim() >= 2, "fill_diagonal_: expected at least two dimensions, got shape ",
+             x.shape());
+  std::int64_t step = 0, count = x.size(0);
+  for (int i = 0; i < x.dim(); ++i) {
+    PEAL_CHECK(x.dim() == 2 || x.size(i) == x.size(0), "fill_diagonal_: expected a matrix, or ",
+               "dimensions of one size, got shape ", x.shape());
+    step += steps_of_dense(x.shape())[static_cast<std::size_t>(i)];
+    count = std::min(count, x.size(i));
+  }
+  if (wrap && x.dim() == 2 && x.size(0) > x.size(1)) count = (x.numel() + step - 1) / step;
+  const Tensor values = empty({count}, x.dtype(), x.device());
+  fill_(values, value);
+  write_back("fill_diagonal_", x, with_part("fill_diagonal_", x, values, {step}, 0));
+  return x;
+}
+Tensor fill_diagonal_(Tensor&& x, Scalar value, bool wrap) {
+  return fill_diagonal_(static_cast<const Tensor&>(x), value, wrap);
 }
 
 }  // namespace peal

@@ -25,5 +25,14 @@ Tensor diag_embed(const Tensor& x, int offset = 0, int dim1 = -2, int dim2 = -1)
 Tensor diag(const Tensor& x, int diagonal = 0);
 // The sum of a matrix's diagonal.
 Tensor trace(const Tensor& x);
+// Matrices, rows [n] and numbers one below and right of the other, zeros beside; of several types
+// in the one that holds all (promotion.h). Of no tensors [1, 0].
+Tensor block_diag(const Tensors& tensors);
+
+// In x, which is the result: the diagonal of a matrix, or of equally many of each of more
+// dimensions, becomes one value. In a matrix with more rows than columns it begins anew, with one
+// row between, where `wrap`. Recorded by the rule of in_place.h.
+const Tensor& fill_diagonal_(const Tensor& x, Scalar value, bool wrap = false);
+[[nodiscard]] Tensor fill_diagonal_(Tensor&& x, Scalar value, bool wrap = false);
 
 }  // namespace peal

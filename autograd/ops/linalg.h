@@ -35,6 +35,9 @@ Slogdet slogdet(const Tensor& a);
 // a ... a, n of them; of the inverse where n < 0, and the identity for 0. Where the matrices lie.
 Tensor matrix_power(const Tensor& a, std::int64_t n);
 
+// The product of vectors of three along dim (products.h), where they lie.
+Tensor cross(const Tensor& a, const Tensor& b, int dim = -1);
+
 // x with a x = b, or x a = b where not `left`: a [..., n, n], b [..., n, k] (or [..., k, n]), whose
 // batches broadcast. b is vectors [..., n] where it has one dimension, or a's without its last.
 Tensor solve(const Tensor& a, const Tensor& b, bool left = true);

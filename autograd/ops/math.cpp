@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/core/op_name.h>
 #include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/binary_math.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/math.h>
+#include <peal/autograd/ops/operands.h>
 #include <peal/autograd/ops/pointwise.h>
+#include <peal/autograd/ops/promotion.h>
 
 #include <cmath>
 #include <numbers>
@@ -51,6 +55,18 @@ Tensor in_reals(const Tensor& x) { return is_floating(x.dtype()) ? x : cast(x, D
 Tensor whole(std::string_view op, Pointwise f, const Tensor& x) {
   const OpName name(op);
   return is_number(x) ? x.clone() : apply_pointwise(op, f, x);
+}
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+// Of integers exactly, where the bound may be one that a double does not hold.
+Tensor bounded(std::string_view op, const Tensor& x, Scalar bound,
+               Tensor (*of_integers)(const Tensor&, const Tensor&), double low, double high) {
+  const OpName name(op);
+  const Tensor y = cast(x, result_type(x, bound));
+  if (std::isnan(low) || std::isnan(high)) return where(eq(y, y), NAN, y);
+  if (is_floating(y.dtype())) return apply_pointwise(op, Pointwise::clamp, y, low, high);
+  return of_integers(y, number(op, bound, y.dtype(), y.device()));
 }
 
 }  // namespace
@@ -145,6 +161,12 @@ Tensor pow(const Tensor& x, Scalar exponent) {
 Tensor clamp(const Tensor& x, double low, double high) {
   if (is_number(x)) return clamped(x, low, high);
   return apply_pointwise("clamp", Pointwise::clamp, x, low, high);
+}
+Tensor clamp_min(const Tensor& x, Scalar low) {
+  return bounded("clamp_min", x, low, &maximum, low.to<double>(), infinite);
+}
+Tensor clamp_max(const Tensor& x, Scalar high) {
+  return bounded("clamp_max", x, high, &minimum, -infinite, high.to<double>());
 }
 
 Tensor logit(const Tensor& x, std::optional<double> eps) {

@@ -66,5 +66,9 @@ Tensor abs(const Tensor& x);  // the gradient at 0 is 0
 // min(max(x, low), high); where low > high all become high. The gradient passes between the bounds,
 // and not at them, as in PyTorch 2.15 (in 1.13 it does).
 Tensor clamp(const Tensor& x, double low, double high = std::numeric_limits<double>::infinity());
+// clamp() to one bound, with its gradient. The number is promoted (promotion.h): integers are held
+// to 2.5 as f32. To a bound that is NaN all become NaN.
+Tensor clamp_min(const Tensor& x, Scalar low);
+Tensor clamp_max(const Tensor& x, Scalar high);
 
 }  // namespace peal

@@ -6,9 +6,11 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/linalg.h>
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/products.h>
+#include <peal/autograd/ops/rearrange.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
@@ -132,6 +134,23 @@ Tensor bilinear(const Tensor& a, const Tensor& b, const Tensor& weight, const Te
   }
   return cast(reshaped(y, result), a.dtype());
 }
+
+Tensor cross(const Tensor& a, const Tensor& b, std::optional<int> dim) {
+  const OpName name("cross");
+  PEAL_CHECK(a.dim() == b.dim(), "cross: expected as many dimensions of one as of the other, got ",
+             "shapes ", a.shape(), " and ", b.shape());
+  PEAL_CHECK(a.dtype() != DType::boolean || b.dtype() != DType::boolean,
+             "cross: expected numbers, got bool");
+  int along = dim ? checked_dim("cross", a, *dim) : 0;
+  while (!dim && along < a.dim() && a.size(along) != 3) ++along;
+  PEAL_CHECK(along < a.dim() && a.size(along) == 3 && b.size(along) == 3,
+             "cross: expected vectors of three along ",
+             dim ? concat("dimension ", *dim) : std::string("a dimension"), ", got shapes ",
+             a.shape(), " and ", b.shape());
+  broadcast("cross", a.shape(), b.shape());
+  return roll(a, -1, along) * roll(b, -2, along) - roll(a, -2, along) * roll(b, -1, along);
+}
+Tensor linalg::cross(const Tensor& a, const Tensor& b, int dim) { return peal::cross(a, b, dim); }
 
 Tensor kron(const Tensor& a, const Tensor& b) {
   const OpName op("kron");

@@ -7,6 +7,8 @@
 
 #include <peal/autograd/core/tensor.h>
 
+#include <optional>
+
 namespace peal {
 
 // [M, K] x [K, N], [B, M, K] x [B, K, N], [M, K] x [K], [K] x [K].
@@ -19,6 +21,9 @@ Tensor outer(const Tensor& a, const Tensor& b);
 // Each element of a times the whole of b: sizes are multiplied, the missing ones in front are 1. Of
 // at most 4 dimensions.
 Tensor kron(const Tensor& a, const Tensor& b);
+// The vector at right angles to both, of vectors of three along dim; the other sizes broadcast.
+// Without dim, along the first dimension of a that is 3 (linalg::cross: the last).
+Tensor cross(const Tensor& a, const Tensor& b, std::optional<int> dim = std::nullopt);
 
 // y[..., o] = a weight[o] b + bias[o] of vectors a [..., in1] and b [..., in2] with equal sizes in
 // front: weight [out, in1, in2], bias [out] or undefined. Under Autocast in the widest of their

@@ -10,6 +10,16 @@
 #include <algorithm>
 
 namespace peal {
+namespace {
+
+// A copy, in whatever order x is read.
+Tensor turned(std::string_view op, const Tensor& x, const Shape& shape, const Steps& steps,
+              std::int64_t at) {
+  const Tensor y = part_of(op, x, shape, steps, x.numel() == 0 ? 0 : at);
+  return y.storage() == x.storage() ? y.clone() : y;
+}
+
+}  // namespace
 
 Tensor movedim(const Tensor& x, const std::vector<int>& source,
                const std::vector<int>& destination) {
@@ -58,12 +68,34 @@ Tensor flip(const Tensor& x, const std::vector<int>& dims) {
     if (x.size(d) > 1) at += (x.size(d) - 1) * step;
     step = -step;
   }
-  return part_of("flip", x, x.shape(), steps, x.numel() == 0 ? 0 : at);
+  return turned("flip", x, x.shape(), steps, at);
 }
 
 Tensor flip(const Tensor& x, int dim) { return flip(x, std::vector<int>{dim}); }
 Tensor fliplr(const Tensor& x) { return flip(x, 1); }
 Tensor flipud(const Tensor& x) { return flip(x, 0); }
+
+Tensor rot90(const Tensor& x, std::int64_t k, const std::vector<int>& dims) {
+  const OpName name("rot90");
+  PEAL_CHECK(dims.size() == 2 && x.dim() >= 2, "rot90: expected two dimensions of at least two, ",
+             "got ", dims.size(), " of shape ", x.shape());
+  const int first = checked_dim("rot90", x, dims[0]), second = checked_dim("rot90", x, dims[1]);
+  PEAL_CHECK(first != second, "rot90: dimension ", dims[0], " of shape ", x.shape(),
+             " is named twice");
+  const std::int64_t turns = (k % 4 + 4) % 4;
+  if (turns == 0) return x.clone();
+  if (turns == 2) return flip(x, {first, second});
+  Shape shape = x.shape();
+  std::swap(shape[first], shape[second]);
+  Steps steps = steps_of_dense(x.shape());
+  std::swap(steps[static_cast<std::size_t>(first)], steps[static_cast<std::size_t>(second)]);
+  // What was the last comes first.
+  const int back = turns == 1 ? first : second;
+  std::int64_t& step = steps[static_cast<std::size_t>(back)];
+  const std::int64_t at = (shape[back] - 1) * step;
+  step = -step;
+  return turned("rot90", x, shape, steps, at);
+}
 
 Tensor roll(const Tensor& x, std::int64_t shift, int dim) {
   const OpName name("roll");

@@ -24,6 +24,8 @@ Tensor flip(const Tensor& x, const std::vector<int>& dims);
 Tensor flip(const Tensor& x, int dim);
 Tensor fliplr(const Tensor& x);
 Tensor flipud(const Tensor& x);
+// By k quarters of a turn, from the first of two dimensions towards the second; back where k < 0.
+Tensor rot90(const Tensor& x, std::int64_t k = 1, const std::vector<int>& dims = {0, 1});
 // Elements move by `shift`, those past the end come in again at the front. Without a dimension they
 // move in one row of all.
 Tensor roll(const Tensor& x, std::int64_t shift);

@@ -108,6 +108,58 @@ TEST_CASE("products") {
         }) == "linear: expected a bias [7], got shape [4]");
 }
 
+TEST_CASE("turns, blocks, diagonals and vectors of three") {
+  CHECK(error_of([] { rot90(z({3})); }) ==
+        "rot90: expected two dimensions of at least two, got 2 of shape [3]");
+  CHECK(error_of([] {
+          rot90(z({2, 3}), 1, {0});
+        }) == "rot90: expected two dimensions of at least two, got 1 of shape [2, 3]");
+  CHECK(error_of([] {
+          rot90(z({2, 3}), 1, {0, -2});
+        }) == "rot90: dimension 0 of shape [2, 3] is named twice");
+  CHECK(error_of([] { rot90(z({2, 3}), 1, {0, 2}); }) == "rot90: dimension 2 of shape [2, 3]");
+  CHECK(error_of([] {
+          block_diag({z({2}), z({1, 1, 1})});
+        }) == "block_diag: expected at most two dimensions, got shape [1, 1, 1] of tensor 1");
+  CHECK(error_of([] { (void)z({3}).fill_diagonal_(1); }) ==
+        "fill_diagonal_: expected at least two dimensions, got shape [3]");
+  CHECK(error_of([] {
+          (void)z({2, 3, 2}).fill_diagonal_(1);
+        }) == "fill_diagonal_: expected a matrix, or dimensions of one size, got shape [2, 3, 2]");
+  CHECK(error_of([] {
+          z({2, 2}).set_requires_grad().fill_diagonal_(1);
+        }).starts_with("fill_diagonal_: a leaf of shape [2, 2] that requires a gradient"));
+  CHECK(error_of([] {
+          cross(z({2, 2}), z({2, 2}));
+        }) == "cross: expected vectors of three along a dimension, got shapes [2, 2] and [2, 2]");
+  CHECK(error_of([] {
+          linalg::cross(z({3, 2}), z({3, 2}));
+        }) == "cross: expected vectors of three along dimension -1, got shapes [3, 2] and [3, 2]");
+  CHECK(error_of([] {
+          cross(z({3}), z({2, 3}));
+        }) ==
+        "cross: expected as many dimensions of one as of the other, got shapes [3] and [2, 3]");
+  CHECK(error_of([] { cross(z({2, 3}), z({4, 3})); }).starts_with("cross: "));
+  CHECK(error_of([] {
+          const Tensor mask = ones({3}, DType::boolean);
+          cross(mask, mask);
+        }) == "cross: expected numbers, got bool");
+  CHECK(error_of([] { (void)arange(3).clamp_min_(2.5); }).starts_with("clamp_min_: "));
+}
+
+// What is a copy of all numbers in some order shares nothing with x, even if the order is x's.
+TEST_CASE("flip and rot90 give elements of their own") {
+  const Tensor row = ones({1, 3});
+  const Tensor flipped = flip(row, 0), turned = rot90(row, 1);
+  for (const Tensor& each : {flipped, turned}) each.fill_(7);
+  CHECK(row.to_vector<float>() == std::vector<float>{1, 1, 1});
+  const Tensor column = ones({3, 1}), around = rot90(column, 3), block = block_diag({column});
+  around.fill_(7);
+  block.fill_(7);
+  CHECK(column.to_vector<float>() == std::vector<float>{1, 1, 1});
+  CHECK(rot90(ones({2, 2})).fill_(2).to_vector<float>() == std::vector<float>{2, 2, 2, 2});
+}
+
 TEST_CASE("sums by the names of dimensions") {
   const auto einsum_of = [](const char* equation, const Tensors& x) {
     return error_of([&] { einsum(equation, x); });

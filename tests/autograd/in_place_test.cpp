@@ -87,6 +87,8 @@ std::vector<Row> all_rows() {
   ROW(sign, x)
   ROW(clamp, x, -0.5)
   ROW(clamp, x, -0.5, 0.5)
+  ROW(clamp_min, x, -0.5)
+  ROW(clamp_max, x, 0.5)
   ROW(relu, x)
   ROW(relu6, x)
   ROW(tanh, x)
@@ -119,6 +121,8 @@ std::vector<Row> all_rows() {
   ROW(logical_xor, mask, mask)
   ROW(logical_not, mask)
   ROW(clamp, x, low, high)
+  ROW(clamp_min, x, low)
+  ROW(clamp_max, x, high)
   ROW(pow, positive, y)
   ROW(floor_divide, x, positive)
   ROW(floor_divide, x, 2)
@@ -264,6 +268,8 @@ std::vector<Write> all_writes() {
   ROW(index_add_, true, 0, row, one)
   ROW(index_copy_, true, 0, row, one)
   ROW(index_fill_, true, 0, row, 2)
+  ROW(fill_diagonal_, true, 2)
+  ROW(fill_diagonal_, true, 2, true)
 #undef ROW
   return rows;
 }

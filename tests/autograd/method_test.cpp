@@ -39,7 +39,8 @@ TEST_CASE("each method is its function") {
   const Tensor positive = abs(x) + 0.5, small = x * 0.1, flat_places = index.flatten();
   const Tensor thick = normal<float>({4, 2}, 5);
   const Tensor cube = normal<float>({2, 4, 6}, 6), cube_z = normal<float>({2, 6, 2}, 7),
-               flat = normal<float>({6}, 8), column = normal<float>({4}, 9);
+               flat = normal<float>({6}, 8), column = normal<float>({4}, 9),
+               threes = normal<float>({3, 3}, 10);
   const std::vector<int> one{1};
   const std::vector<std::int64_t> shape{3, 8}, sizes{4, 2};
   std::vector<Row> rows;
@@ -154,6 +155,8 @@ TEST_CASE("each method is its function") {
   ROW(logit, abs(small))
   ROW(round, x, 2)
   ROW(clamp, x, 0.25)
+  ROW(clamp_min, x, 0.25)
+  ROW(clamp_max, x, 0.25)
   ROW(nansum, x)
   ROW(nanmean, x)
   ROW(prod, x)
@@ -206,6 +209,9 @@ TEST_CASE("each method is its function") {
   ROW(movedim, x, 0, 1)
   ROW(flip, x, 0)
   ROW(flip, x, one)
+  ROW(rot90, x)
+  ROW(rot90, x, -1)
+  ROW(rot90, cube, 1, std::vector<int>{2, 0})
   ROW(fliplr, x)
   ROW(flipud, x)
   ROW(roll, x, 1)
@@ -263,6 +269,8 @@ TEST_CASE("each method is its function") {
   ROW(take_along_dim, x, places, 1)
   ROW(maximum, x, y)
   ROW(minimum, x, y)
+  ROW(clamp_min, x, y)
+  ROW(clamp_max, x, y)
   ROW(fmax, x, y)
   ROW(fmin, x, y)
   ROW(atan2, x, y)
@@ -299,6 +307,8 @@ TEST_CASE("each method is its function") {
   ROW(dot, flat, flat)
   ROW(outer, flat, column)
   ROW(kron, x, z)
+  ROW(cross, threes, threes + 1)
+  ROW(cross, threes, flip(threes, 0), 1)
   ROW(addmm, thick, x, z)
   ROW(addmm, thick, x, z, 2, 3)
   ROW(addmv, column, x, flat)

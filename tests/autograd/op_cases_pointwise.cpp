@@ -38,6 +38,12 @@ std::vector<OpCase> pointwise_cases() {
         "torch.clamp(x[0], -0.125, 0.25)", [](const Tensor& x) { return clamp(x, -0.125, 0.25); },
         Values::distinct);
     add(
+        "x[0].clamp_min(0.125)", [](const Tensor& x) { return clamp_min(x, 0.125); },
+        Values::distinct);
+    add(
+        "x[0].clamp_max(-0.125)", [](const Tensor& x) { return clamp_max(x, -0.125); },
+        Values::distinct);
+    add(
         "torch.clamp(x[0], min=0.125)", [](const Tensor& x) { return clamp(x, 0.125); },
         Values::distinct);
     add(

@@ -61,6 +61,14 @@ void add_products(Table& table) {
   table.two("torch.outer(x[0], x[1])", {3}, {5}, [](T x, T y) { return outer(x, y); });
   table.two("torch.kron(x[0], x[1])", {2, 3}, {3, 1}, [](T x, T y) { return kron(x, y); });
   table.two("torch.kron(x[0], x[1])", {2, 1, 3}, {2}, [](T x, T y) { return kron(x, y); });
+  table.two("torch.cross(x[0], x[1], dim=1)", {2, 3, 4}, {2, 3, 4},
+            [](T x, T y) { return cross(x, y, 1); });
+  table.two("torch.cross(x[0], x[1], dim=-1)", {1, 3}, {4, 3},
+            [](T x, T y) { return cross(x, y, -1); });
+  table.two("torch.linalg.cross(x[0], x[1])", {2, 1, 3}, {1, 3, 3},
+            [](T x, T y) { return linalg::cross(x, y); });
+  table.two("torch.linalg.cross(x[0], x[1], dim=0)", {3, 2}, {3, 2},
+            [](T x, T y) { return linalg::cross(x, y, 0); });
   table.one("x[0].trace()", {3, 5}, [](T x) { return trace(x); });
   table.three("torch.addmm(x[0], x[1], x[2])", {4}, {3, 5}, {5, 4},
               [](T x, T a, T b) { return addmm(x, a, b); });

@@ -72,6 +72,11 @@ std::vector<OpCase> rearrange_cases() {
   one("x[0].flip(1)", {16, 16}, [](T x) { return flip(x, 1); });
   one("x[0].fliplr().flipud()", {3, 4}, [](T x) { return flipud(fliplr(x)); });
   one("x[0].transpose(0, 1).flip(0)", {9, 12}, [](T x) { return flip(transpose(x, 0, 1), 0); });
+  for (const int k : {0, 1, 2, 3, -1, 6}) {
+    one(concat("x[0].rot90(", k, ")"), {3, 4, 2}, [k](T x) { return rot90(x, k); });
+    one(concat("x[0].rot90(", k, ", (2, 0))"), {3, 4, 2}, [k](T x) { return rot90(x, k, {2, 0}); });
+  }
+  one("x[0].rot90(-1, (-1, 0))", {1, 5}, [](T x) { return rot90(x, -1, {-1, 0}); });
   one("x[0].roll(2)", {3, 4}, [](T x) { return roll(x, 2); });
   one("x[0].roll(-3, 1)", {3, 5}, [](T x) { return roll(x, -3, 1); });
   one("x[0].roll((7, -1), (0, 1))", {3, 5}, [](T x) { return roll(x, {7, -1}, {0, 1}); });
@@ -102,6 +107,15 @@ std::vector<OpCase> rearrange_cases() {
         [k](T x) { return diag_embed(x, k, 0, 2); });
     one(concat("x[0].diag(", k, ")"), {4}, [k](T x) { return diag(x, k); });
     one(concat("x[0].diag(", k, ")"), {4, 3}, [k](T x) { return diag(x, k); });
+  }
+  many("torch.block_diag(*x)", {{{2, 3}}, {{}}, {{4}}, {{3, 1}}},
+       [](const Tensors& x) { return block_diag(x); });
+  many("torch.block_diag(*x)", {{{3, 2}}}, [](const Tensors& x) { return block_diag(x); });
+  for (const bool wrap : {false, true}) {
+    for (const Shape& shape : {Shape{3, 4}, Shape{9, 3}, Shape{4, 3}, Shape{3, 3, 3}}) {
+      one(concat("(x[0] * 1).fill_diagonal_(2.5, ", wrap ? "True" : "False", ")"), shape,
+          [wrap](T x) { return (x * 1).fill_diagonal_(2.5, wrap); });
+    }
   }
   many("torch.hstack((x[0], x[1]))", {{{2, 3}}, {{2, 1}}},
        [](const Tensors& x) { return hstack(x); });

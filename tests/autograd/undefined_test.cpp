@@ -40,6 +40,8 @@ TEST_CASE("every op names itself where an operand was never given a value") {
       {"abs", [&] { abs(none); }},
       {"pow", [&] { pow(none, 2); }},
       {"clamp", [&] { clamp(none, 0); }},
+      {"clamp_min", [&] { clamp_min(none, 0); }},
+      {"fill_diagonal_", [&] { fill_diagonal_(none, 0); }},
       {"eq", [&] { eq(none, x); }},
       {"lt", [&] { lt(none, 1); }},
       {"logical_and", [&] { logical_and(none, condition); }},

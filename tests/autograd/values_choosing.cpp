@@ -2,6 +2,8 @@
 // Choosing and writing of integers and masks, and what gives places.
 #include "value_rows.h"
 
+#include <cmath>
+
 namespace peal::test {
 namespace {
 
@@ -35,9 +37,19 @@ void add_choosing(Rows& rows) {
     rows.add("x[0].expand(2, 3, 4)", {of}, expand(of, {2, 3, 4}));
     rows.add("x[0].roll(1).flip(1)", {of}, flip(roll(of, 1), 1));
     rows.add("x[0].tril(1)", {of}, tril(of, 1));
+    rows.add("x[0].rot90()", {of}, rot90(of));
+    rows.add("torch.block_diag(x[0], x[0][0])", {of}, block_diag({of, of[0]}));
+    rows.add("x[0].clone().fill_diagonal_(1)", {of}, of.clone().fill_diagonal_(1));
     rows.add("x[0].diagonal(1)", {of}, diagonal(of, 1));
     rows.add("x[0][0].diag_embed(-1)", {of}, diag_embed(of[0], -1));
     if (dtype == DType::boolean) continue;
+    rows.add("torch.cross(x[0], x[0].flip(1), dim=0)", {of}, cross(of, flip(of, 1)));
+    rows.add("x[0].clamp_min(2)", {of}, clamp_min(of, 2));
+    rows.add("x[0].clamp_max(2)", {of}, clamp_max(of, 2));
+    rows.add("x[0].clamp_min(2.5)", {of}, clamp_min(of, 2.5));
+    rows.add("x[0].clamp_max(-math.inf)", {of}, clamp_max(of, -INFINITY));
+    rows.add("x[0].clamp_min(x[0].flip(0) * .5)", {of}, clamp_min(of, flip(of, 0) * .5));
+    rows.add("x[0].clamp_max(x[0][0])", {of}, clamp_max(of, of[0]));
     rows.add("x[0].scatter_add(0, x[1], x[0][:, 1:])", {of, cells},
              scatter_add(of, 0, cells, slice(of, 1, 1)));
     rows.add("x[0].index_add(0, x[1], x[0][[0, 1, 2, 0]], alpha=2)", {of, index},
@@ -54,6 +66,27 @@ void add_choosing(Rows& rows) {
                  {of, cells}, scatter_reduce(of, 0, cells, slice(of, 1, 1), way.reduce, include));
       }
     }
+  }
+  const Tensor seven = cast(x, DType::f32), none = Tensor::zeros({0, 3});
+  rows.add("x[0].float().clamp_min(math.nan)", {x}, clamp_min(seven, NAN));
+  rows.add("x[0].bool().clamp_min(1)", {x}, clamp_min(x != 0, 1));
+  const Tensor large = integers({9007199254740993, 5, -9007199254740993}, {3});
+  rows.add("x[0].clamp_min(9007199254740993)", {large}, clamp_min(large, 9007199254740993));
+  rows.add("x[0].clamp_max(-9007199254740993)", {large}, clamp_max(large, -9007199254740993));
+  rows.add("torch.block_diag()", {}, block_diag({}));
+  rows.add("torch.block_diag(x[0], x[1], x[0][0])", {x, none}, block_diag({x, none, x[0]}));
+  rows.add("torch.block_diag(x[0], x[1], torch.zeros(0))", {x, seven},
+           block_diag({x, seven, Tensor::zeros({0})}));
+  rows.add("torch.block_diag(x[0], x[1][0, 0].double())", {seven, x},
+           block_diag({seven, cast(x, DType::f64)[0][0]}));
+  rows.add("torch.block_diag(x[0], x[1][0, 0])", {x, seven}, block_diag({x, seven[0][0]}));
+  rows.add("x[0].rot90(1, (1, 0))", {none}, rot90(none, 1, {1, 0}));
+  rows.add("x[0].clone().fill_diagonal_(5)", {none}, none.clone().fill_diagonal_(5));
+  rows.add("torch.linalg.cross(x[0], x[0])", {none}, linalg::cross(none, none));
+  for (const std::int64_t rows_of : {1, 3, 4, 5, 8, 9}) {
+    const Tensor tall = Tensor::zeros({rows_of, 3}, DType::i64);
+    rows.add("x[0].clone().fill_diagonal_(5, True)", {tall}, tall.clone().fill_diagonal_(5, true));
+    rows.add("x[0].clone().fill_diagonal_(5)", {tall}, tall.clone().fill_diagonal_(5));
   }
   rows.add("x[0].masked_fill(x[0] == 0, 1.75)", {x}, masked_fill(x, x == 0, 1.75));
   rows.add("torch.tensor(2.).nonzero()", {}, nonzero(full({}, 2.)));

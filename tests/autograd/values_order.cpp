@@ -58,6 +58,16 @@ void add_order(Rows& rows) {
                searchsorted(lines, some, right));
       rows.add("torch.searchsorted(x[0], 2, " + way, {line}, searchsorted(line, 2, right));
     }
+    const Tensor tests = cast(tensor({{7, 2, 2}, {0, 9, 2}}), dtype),
+                 many = cast(arange(3, 100), dtype);
+    rows.add("torch.isin(x[0], x[1])", {x, tests}, isin(x, tests));
+    rows.add("torch.isin(x[0], x[1], invert=True)", {x, tests}, isin(x, tests, true));
+    rows.add("torch.isin(x[0], x[1])", {x, many}, isin(x, many));
+    rows.add("torch.isin(x[0], x[1])", {x, slice(many, 0, 0, 0)}, isin(x, slice(many, 0, 0, 0)));
+    rows.add("torch.isin(x[0], 2)", {x}, isin(x, 2));
+    rows.add("torch.isin(x[0], 2, invert=True)", {x}, isin(x, 2, true));
+    rows.add("torch.isin(2, x[0])", {x}, isin(2, x));
+    rows.add("torch.isin(2, x[0], invert=True)", {x}, isin(2, x, true));
     if (is_floating(dtype)) continue;
     const Tensor flat = x.reshape({15});
     rows.add("x[0].bincount()", {flat}, bincount(flat));
@@ -86,6 +96,15 @@ void add_order(Rows& rows) {
   rows.add("torch.tensor([math.nan] * 3).nanmedian()", {}, nanmedian(full({3}, NAN)));
   rows.add("torch.searchsorted(torch.tensor([1., 2, math.nan]), x[0])", {nan},
            searchsorted(tensor({1., 2., NAN}), nan));
+  const Tensor zeros_and_more = tensor({-0., NAN, 7., INFINITY});
+  for (const Tensor& tests : {zeros_and_more, repeat(zeros_and_more, {30})}) {
+    rows.add("torch.isin(x[0], x[1])", {nan, tests}, isin(nan, tests));
+  }
+  const Tensor halves = tensor({2.5, 2.}), counted = cast(whole, DType::i64);
+  rows.add("torch.isin(x[0], x[1])", {counted, halves}, isin(counted, halves));
+  rows.add("torch.isin(x[0], x[1])", {halves, counted}, isin(halves, counted));
+  rows.add("torch.isin(x[0], 2.5)", {counted}, isin(counted, 2.5));
+  rows.add("torch.isin(x[0][0], x[0])", {halves}, isin(halves[0], halves));
   rows.add("x[0].histc(4)", {whole}, histc(whole, 4));
   rows.add("x[0].histc(5, 1, 4)", {whole}, histc(whole, 5, 1, 4));
   rows.add("x[0].double().histc(3, 2, 2)", {whole}, histc(cast(whole, DType::f64), 3, 2, 2));
