@@ -3,6 +3,7 @@
 #pragma once
 
 #include <peal/nn/layers/activation.h>
+#include <peal/nn/layers/adaptive_softmax.h>
 #include <peal/nn/layers/attention.h>
 #include <peal/nn/layers/containers.h>
 #include <peal/nn/layers/conv1d.h>

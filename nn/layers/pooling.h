@@ -106,6 +106,57 @@ class AvgPool3d : public Module {
   AvgPool3dOptions options_;
 };
 
+// The p-th root of the sum of p-th powers of each window (lp_pool1d).
+class LPPool1d : public Module {
+ public:
+  explicit LPPool1d(double norm_type, std::int64_t kernel, PoolStride1d stride = {},
+                    bool ceil_mode = false)
+      : norm_type_(norm_type), kernel_(kernel), stride_(stride), ceil_mode_(ceil_mode) {}
+  Tensor forward(const Tensor& x) override {
+    return lp_pool1d(x, norm_type_, kernel_, stride_, ceil_mode_);
+  }
+  std::string extra_repr() const override;
+
+ private:
+  double norm_type_;
+  std::int64_t kernel_;
+  PoolStride1d stride_;
+  bool ceil_mode_;
+};
+
+class LPPool2d : public Module {
+ public:
+  explicit LPPool2d(double norm_type, Pair kernel, PoolStride stride = {}, bool ceil_mode = false)
+      : norm_type_(norm_type), kernel_(kernel), stride_(stride), ceil_mode_(ceil_mode) {}
+  Tensor forward(const Tensor& x) override {
+    return lp_pool2d(x, norm_type_, kernel_, stride_, ceil_mode_);
+  }
+  std::string extra_repr() const override;
+
+ private:
+  double norm_type_;
+  Pair kernel_;
+  PoolStride stride_;
+  bool ceil_mode_;
+};
+
+class LPPool3d : public Module {
+ public:
+  explicit LPPool3d(double norm_type, Triple kernel, PoolStride3d stride = {},
+                    bool ceil_mode = false)
+      : norm_type_(norm_type), kernel_(kernel), stride_(stride), ceil_mode_(ceil_mode) {}
+  Tensor forward(const Tensor& x) override {
+    return lp_pool3d(x, norm_type_, kernel_, stride_, ceil_mode_);
+  }
+  std::string extra_repr() const override;
+
+ private:
+  double norm_type_;
+  Triple kernel_;
+  PoolStride3d stride_;
+  bool ceil_mode_;
+};
+
 // To [N, C, size...], each the mean or the largest of its share.
 class AdaptiveAvgPool1d : public Module {
  public:
@@ -177,6 +228,27 @@ class AdaptiveMaxPool3d : public Module {
 };
 
 // x and the indices of a max pool of these windows -> the largest where they lay, zeros elsewhere.
+class MaxUnpool1d : public Module {
+ public:
+  explicit MaxUnpool1d(std::int64_t kernel, PoolStride1d stride = {}, std::int64_t padding = 0)
+      : kernel_(kernel), options_{stride, padding, {}} {}
+  Tensor operator()(const Tensor& x, const Tensor& indices) {
+    return call(&MaxUnpool1d::unpool, x, indices);
+  }
+  Tensor unpool(const Tensor& x, const Tensor& indices) {
+    return max_unpool1d(x, indices, kernel_, options_);
+  }
+  // To this size behind the channels, of those that the pool gives the same number of windows for.
+  Tensor unpool_to(const Tensor& x, const Tensor& indices, Single size) {
+    return max_unpool1d(x, indices, kernel_, {options_.stride, options_.padding, size});
+  }
+  std::string extra_repr() const override;
+
+ private:
+  std::int64_t kernel_;
+  MaxUnpool1dOptions options_;
+};
+
 class MaxUnpool2d : public Module {
  public:
   explicit MaxUnpool2d(Pair kernel, PoolStride stride = {}, Pair padding = 0)
@@ -187,7 +259,6 @@ class MaxUnpool2d : public Module {
   Tensor unpool(const Tensor& x, const Tensor& indices) {
     return max_unpool2d(x, indices, kernel_, options_);
   }
-  // To this size behind the channels, of those that the pool gives the same number of windows for.
   Tensor unpool_to(const Tensor& x, const Tensor& indices, Pair size) {
     return max_unpool2d(x, indices, kernel_, {options_.stride, options_.padding, size});
   }
@@ -196,6 +267,26 @@ class MaxUnpool2d : public Module {
  private:
   Pair kernel_;
   MaxUnpool2dOptions options_;
+};
+
+class MaxUnpool3d : public Module {
+ public:
+  explicit MaxUnpool3d(Triple kernel, PoolStride3d stride = {}, Triple padding = 0)
+      : kernel_(kernel), options_{stride, padding, {}} {}
+  Tensor operator()(const Tensor& x, const Tensor& indices) {
+    return call(&MaxUnpool3d::unpool, x, indices);
+  }
+  Tensor unpool(const Tensor& x, const Tensor& indices) {
+    return max_unpool3d(x, indices, kernel_, options_);
+  }
+  Tensor unpool_to(const Tensor& x, const Tensor& indices, Triple size) {
+    return max_unpool3d(x, indices, kernel_, {options_.stride, options_.padding, size});
+  }
+  std::string extra_repr() const override;
+
+ private:
+  Triple kernel_;
+  MaxUnpool3dOptions options_;
 };
 
 }  // namespace peal::nn

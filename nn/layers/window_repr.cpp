@@ -70,6 +70,19 @@ std::string maximum(const Kernel& kernel, const Options& o) {
          ", ceil_mode=" + python_text(o.ceil_mode);
 }
 
+template <class Kernel, class Options>
+std::string in_tuples(const Kernel& kernel, const Options& o) {
+  return "kernel_size=" + in_tuple(kernel) + ", stride=" + in_tuple(o.stride.value_or(kernel)) +
+         ", padding=" + in_tuple(o.padding);
+}
+
+template <class Kernel, class Stride>
+std::string powers_of(double p, const Kernel& kernel, const Stride& stride, bool ceil_mode) {
+  return concat("norm_type=", p, ", kernel_size=", in_short(kernel),
+                ", stride=", stride ? in_short(*stride) : "None",
+                ", ceil_mode=", python_text(ceil_mode));
+}
+
 }  // namespace
 
 std::string Conv1d::extra_repr() const {
@@ -93,11 +106,7 @@ std::string Fold::extra_repr() const {
 std::string MaxPool1d::extra_repr() const { return maximum(kernel_, options_); }
 std::string MaxPool2d::extra_repr() const { return maximum(kernel_, options_); }
 std::string MaxPool3d::extra_repr() const { return maximum(kernel_, options_); }
-std::string AvgPool1d::extra_repr() const {
-  return "kernel_size=" + in_tuple(kernel_) +
-         ", stride=" + in_tuple(options_.stride.value_or(kernel_)) +
-         ", padding=" + in_tuple(options_.padding);
-}
+std::string AvgPool1d::extra_repr() const { return in_tuples(kernel_, options_); }
 std::string AvgPool2d::extra_repr() const { return mean_of(kernel_, options_); }
 std::string AvgPool3d::extra_repr() const { return mean_of(kernel_, options_); }
 std::string AdaptiveAvgPool1d::extra_repr() const { return "output_size=" + in_short(size_); }
@@ -106,11 +115,18 @@ std::string AdaptiveAvgPool3d::extra_repr() const { return "output_size=" + in_s
 std::string AdaptiveMaxPool1d::extra_repr() const { return "output_size=" + in_short(size_); }
 std::string AdaptiveMaxPool2d::extra_repr() const { return "output_size=" + in_short(size_); }
 std::string AdaptiveMaxPool3d::extra_repr() const { return "output_size=" + in_short(size_); }
-std::string MaxUnpool2d::extra_repr() const {
-  return "kernel_size=" + in_tuple(kernel_) +
-         ", stride=" + in_tuple(options_.stride.value_or(kernel_)) +
-         ", padding=" + in_tuple(options_.padding);
+std::string LPPool1d::extra_repr() const {
+  return powers_of(norm_type_, kernel_, stride_, ceil_mode_);
 }
+std::string LPPool2d::extra_repr() const {
+  return powers_of(norm_type_, kernel_, stride_, ceil_mode_);
+}
+std::string LPPool3d::extra_repr() const {
+  return powers_of(norm_type_, kernel_, stride_, ceil_mode_);
+}
+std::string MaxUnpool1d::extra_repr() const { return in_tuples(kernel_, options_); }
+std::string MaxUnpool2d::extra_repr() const { return in_tuples(kernel_, options_); }
+std::string MaxUnpool3d::extra_repr() const { return in_tuples(kernel_, options_); }
 
 std::string Upsample::extra_repr() const {
   const char* const modes[] = {"nearest",   "nearest-exact", "linear", "bilinear",

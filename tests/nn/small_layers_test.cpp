@@ -274,3 +274,56 @@ TEST_CASE(
       error_of([] { nn::spectral_norm(nn::Linear(3, 4), "weight", {.n_power_iterations = 0}); }),
       "n_power_iterations: expected at least 1, got 0");
 }
+
+TEST_CASE("the adaptive softmax's loss is of its log-probabilities, whichever tails have targets") {
+  manual_seed(5);
+  nn::AdaptiveLogSoftmaxWithLoss softmax(8, 12, {3, 7}, 2);
+  softmax.to(DType::f32);
+  const Tensor x = randn({40, 8}) * 6, all = softmax.log_prob(x);
+  check_close(sum(exp(all), {1}), ones({40}));
+  for (const auto& [low, high] : {std::pair(0, 12), std::pair(0, 3), std::pair(7, 12)}) {
+    const Tensor target = randint(low, high, {40});
+    const auto [output, loss] = softmax(x, target);
+    check_close(output, squeeze(gather(all, 1, unsqueeze(target, 1)), 1));
+    check_close(loss, -mean(output));
+    const auto one = softmax(x[3], target[3]);
+    check_close(one.output, output[3]);
+    CHECK(one.output.dim() == 0);
+  }
+  const Tensor likeliest = softmax.predict(x);
+  CHECK(equal(likeliest, argmax(all, 1)));
+  CHECK(min(likeliest).item<std::int64_t>() < 3);   // the head's
+  CHECK(max(likeliest).item<std::int64_t>() >= 7);  // and the last tail's
+  // A tail without targets does not run.
+  softmax(x, randint(0, 7, {40})).loss.backward();
+  CHECK(softmax.get_parameter("tail.0.0.weight").grad().defined());
+  CHECK(!softmax.get_parameter("tail.1.0.weight").grad().defined());
+  check_has(error_of([&] { softmax(x.rows(0, 0), Tensor::zeros({0}, DType::i64)); }),
+            "mean: no elements to average");
+}
+
+TEST_CASE("what the adaptive softmax refuses") {
+  using nn::AdaptiveLogSoftmaxWithLoss;
+  check_has(error_of([] { AdaptiveLogSoftmaxWithLoss(8, 20, {}); }),
+            "expected at least one cutoff");
+  for (const std::vector<std::int64_t>& cutoffs :
+       {std::vector<std::int64_t>{4, 4}, {10, 4}, {0, 3}, {20}}) {
+    check_has(error_of([&] { AdaptiveLogSoftmaxWithLoss(8, 20, cutoffs); }),
+              "expected cutoffs that rise between 1 and n_classes - 1, 19, got ");
+  }
+  check_has(error_of([] {
+              AdaptiveLogSoftmaxWithLoss(8, 20, {4, 10});
+            }),
+            "tail 1 has 8 / 4^2 hidden features, which is less than one");
+  AdaptiveLogSoftmaxWithLoss softmax(8, 20, {4, 10}, 2);
+  const Tensor x = ones({2, 8});
+  for (const Tensor& target : {tensor({1, 20}), tensor({-1, 1}), tensor({-1, 20})}) {
+    check_has(error_of([&] { softmax(x, target); }), "expected targets in [0, 19], got them in [");
+  }
+  for (const Tensor& target :
+       {tensor({1}), Tensor::scalar(1), tensor({{1}, {2}}), tensor({1., 2.})}) {
+    check_has(error_of([&] { softmax(x, target); }), "expected x [N, in_features] and target [N]");
+  }
+  check_has(error_of([&] { softmax.log_prob(x[0]); }), "log_prob expected [N, in_features]");
+  check_has(error_of([&] { softmax.predict(x[0]); }), "predict expected [N, in_features]");
+}

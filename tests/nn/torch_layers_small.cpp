@@ -94,6 +94,25 @@ void write_embeddings(LayerWriter& write) {
       [](auto& layer, const Tensors& x) { return Tensors{layer(x[0], x[1], x[2])}; });
 }
 
+void write_adaptive_softmax(LayerWriter& write) {
+  const auto make = [] { return nn::AdaptiveLogSoftmaxWithLoss(12, 20, {4, 10, 13}, 2, true); };
+  const std::string torch = "nn.AdaptiveLogSoftmaxWithLoss(12, 20, [4, 10, 13], 2, True)";
+  const auto loss = [](auto& layer, const Tensors& x) {
+    const auto [output, mean] = layer(x[0], x[1]);
+    return Tensors{output, mean};
+  };
+  const Tensor x = randn({7, 12}),
+               target = Tensor::from<std::int64_t>({3, 19, 10, 0, 4, 9, 12}, {7});
+  write(torch, make, {x, target}, "list(m(x[0], x[1]))", loss);
+  write(torch, make, {x}, "m.log_prob(x[0])",
+        [](auto& layer, const Tensors& in) { return Tensors{layer.log_prob(in[0])}; });
+  // Every class of the head, so that all parameters have a gradient.
+  write(torch, make, {x, target}, "m(x[0][1], x[1][1]).output + m.log_prob(x[0]).sum()",
+        [](auto& layer, const Tensors& in) {
+          return Tensors{layer(in[0][1], in[1][1]).output + sum(layer.log_prob(in[0]))};
+        });
+}
+
 void write_rearranging(LayerWriter& write) {
   const Tensor line = randn({2, 3, 5}), image = randn({2, 4, 3, 5}), room = randn({1, 2, 3, 4, 3});
   write(
@@ -215,6 +234,7 @@ void write_small_layers(LayerWriter& write) {
   write_group_norms(write);
   write_normalised_weights(write);
   write_embeddings(write);
+  write_adaptive_softmax(write);
   write_rearranging(write);
   write_pairs(write);
   write_attention(write);

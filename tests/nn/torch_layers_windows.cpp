@@ -119,6 +119,36 @@ void write_pools(LayerWriter& write) {
   write(
       "nn.MaxUnpool2d(2)", [] { return nn::MaxUnpool2d(2); }, {found.values, found.indices},
       "m(x[0], x[1])", [](auto& layer, const Tensors& x) { return Tensors{layer(x[0], x[1])}; });
+  const Extreme in_line = max_pool1d_with_indices(line, 3, {.stride = 2});
+  write(
+      "nn.MaxUnpool1d(3, 2)", [] { return nn::MaxUnpool1d(3, 2); },
+      {in_line.values, in_line.indices}, "m(x[0], x[1], output_size=[8])",
+      [](auto& layer, const Tensors& x) { return Tensors{layer.unpool_to(x[0], x[1], 8)}; });
+  const Extreme in_room = max_pool3d_with_indices(room, {2, 3, 1}, {.padding = {1, 0, 0}});
+  write(
+      "nn.MaxUnpool3d((2, 3, 1), padding=(1, 0, 0))",
+      [] {
+        return nn::MaxUnpool3d({2, 3, 1}, {}, {1, 0, 0});
+      },
+      {in_room.values, in_room.indices}, "m(x[0], x[1], output_size=[4, 5, 3])",
+      [](auto& layer, const Tensors& x) {
+        return Tensors{layer.unpool_to(x[0], x[1], {4, 5, 3})};
+      });
+  const Extreme whole = max_pool3d_with_indices(room, {2, 1, 3});
+  write(
+      "nn.MaxUnpool3d((2, 1, 3))", [] { return nn::MaxUnpool3d(Triple(2, 1, 3)); },
+      {whole.values, whole.indices}, "m(x[0], x[1])",
+      [](auto& layer, const Tensors& x) { return Tensors{layer(x[0], x[1])}; });
+  write(
+      "nn.LPPool1d(3, 3, 2)", [] { return nn::LPPool1d(3, 3, 2); }, abs(line) + 1);
+  write(
+      "nn.LPPool2d(1.5, (2, 3), (1, 2), True)",
+      [] {
+        return nn::LPPool2d(1.5, {2, 3}, {1, 2}, true);
+      },
+      rand({2, 3, 5, 6}) + 1);
+  write(
+      "nn.LPPool3d(2, 2, 1)", [] { return nn::LPPool3d(2, 2, 1); }, abs(room));
   write(
       "nn.Upsample(scale_factor=2)", [] { return nn::Upsample({.scale_factor = 2}); }, line);
   write(
