@@ -47,6 +47,8 @@ using peal::feature_alpha_dropout;
 using peal::feature_dropout;
 using peal::feed_forward;
 using peal::fold;
+using peal::fractional_max_pool2d;
+using peal::fractional_max_pool2d_with_indices;
 using peal::gaussian_nll_loss;
 using peal::gelu;
 using peal::glu;

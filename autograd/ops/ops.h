@@ -21,6 +21,7 @@
 #include <peal/autograd/ops/expand.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/feed_forward.h>
+#include <peal/autograd/ops/fractional_pool.h>
 #include <peal/autograd/ops/grid_sample.h>
 #include <peal/autograd/ops/group_norm.h>
 #include <peal/autograd/ops/in_place_functions.h>

@@ -5,9 +5,12 @@
 #pragma once
 
 #include <peal/autograd/ops/adaptive_pool.h>
+#include <peal/autograd/ops/fractional_pool.h>
 #include <peal/autograd/ops/pool.h>
 #include <peal/autograd/ops/unpool.h>
 #include <peal/nn/module.h>
+
+#include <utility>
 
 namespace peal::nn {
 
@@ -104,6 +107,21 @@ class AvgPool3d : public Module {
  private:
   Triple kernel_;
   AvgPool3dOptions options_;
+};
+
+// The largest of windows at random places, by the same options in evaluation, too.
+class FractionalMaxPool2d : public Module {
+ public:
+  FractionalMaxPool2d(Pair kernel, FractionalMaxPool2dOptions options)
+      : kernel_(kernel), options_(std::move(options)) {}
+  Tensor forward(const Tensor& x) override { return fractional_max_pool2d(x, kernel_, options_); }
+  Extreme forward_with_indices(const Tensor& x) const {
+    return fractional_max_pool2d_with_indices(x, kernel_, options_);
+  }
+
+ private:
+  Pair kernel_;
+  FractionalMaxPool2dOptions options_;
 };
 
 // The p-th root of the sum of p-th powers of each window (lp_pool1d).

@@ -183,6 +183,32 @@ void add_sizes(Adder& add) {
   }
 }
 
+void add_fractions(std::vector<OpCase>& all) {
+  const Tensor samples = tensor({{{0.3, 0.77}, {0.05, 0.61}}, {{0.9, 0.2}, {0.45, 0.5}}});
+  const auto add = [&](const std::string& torch, const Shape& shape, const Tensor& k, auto op) {
+    all.push_back({torch + "_random_samples=k[0].to(x[0].dtype))",
+                   [op](const Tensors& x, const Tensors& given) {
+                     return op(x[0], cast(given[0], x[0].dtype()));
+                   },
+                   {{shape, Values::distinct}},
+                   {k}});
+  };
+  add("F.fractional_max_pool2d(x[0], (2, 3), (4, 3), ", {2, 2, 7, 8}, samples,
+      [](const Tensor& x, const Tensor& k) {
+        return fractional_max_pool2d(x, {2, 3}, {.output_size = Pair(4, 3), .random_samples = k});
+      });
+  add("F.fractional_max_pool2d(x[0], 2, output_ratio=(0.6, 0.2), ", {2, 6, 7}, samples.rows(1, 2),
+      [](const Tensor& x, const Tensor& k) {
+        return fractional_max_pool2d(x, 2, {.output_ratio = {{0.6, 0.2}}, .random_samples = k});
+      });
+  add("(lambda **o: F.fractional_max_pool2d(x[0], 2, 5, return_indices=True, **o)[1] * "
+      "x[0].sum())(",
+      {2, 2, 6, 8}, samples, [](const Tensor& x, const Tensor& k) {
+        return seen(
+            fractional_max_pool2d_with_indices(x, 2, {.output_size = 5, .random_samples = k}), x);
+      });
+}
+
 // Too large for second derivatives, which there are none of.
 void add_alignments(std::vector<OpCase>& all) {
   const auto i64 = [](std::vector<std::int64_t> values, const Shape& shape) {
@@ -219,6 +245,7 @@ std::vector<OpCase> pool_cases() {
   add_means(add);
   add_shares(add);
   add_sizes(add);
+  add_fractions(all);
   add_alignments(all);
   return all;
 }

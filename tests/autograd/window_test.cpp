@@ -5,7 +5,10 @@
 #include <peal/autograd/ops/adaptive_pool.h>
 #include <peal/autograd/ops/convolution.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/fractional_pool.h>
+#include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/interpolate.h>
+#include <peal/autograd/ops/nearness.h>
 #include <peal/autograd/ops/pool.h>
 #include <peal/autograd/ops/unpool.h>
 #include <peal/tests/errors.h>
@@ -97,4 +100,39 @@ TEST_CASE("what other sizes, shares and the way back refuse") {
       "expected an output_size within 2 of 8 in dimension 3, got 12");
   CHECK(interpolate(arange(3).detach({1, 1, 3}), {.size = 6}).to_vector<std::int64_t>() ==
         std::vector<std::int64_t>{0, 0, 1, 1, 2, 2});
+}
+
+TEST_CASE("windows at random places lie within the image, the last one at its end") {
+  manual_seed(2);
+  const Tensor x = arange(2 * 3 * 64, DType::f32).reshape({2, 3, 8, 8});
+  const auto [values, indices] =
+      fractional_max_pool2d_with_indices(x, {3, 2}, {.output_size = Pair(4, 5)});
+  CHECK(values.shape() == Shape{2, 3, 4, 5});
+  for (int plane = 0; plane < 6; ++plane) {
+    const auto at = indices.reshape({6, 20}).rows(plane, plane + 1).to_vector<std::int64_t>();
+    for (std::size_t i = 0; i < 20; ++i) {
+      const std::int64_t row = at[i] / 8, column = at[i] % 8;  // of rising values the last cell
+      CHECK(row >= 2);
+      if (i / 5 == 3) CHECK(row == 7);
+      if (i % 5 == 4) CHECK(column == 7);
+      if (i % 5 > 0) CHECK((column - at[i - 1] % 8 == 1 || column - at[i - 1] % 8 == 2));
+    }
+  }
+  CHECK(equal(values.reshape({6, 20}), gather(x.reshape({6, 64}), 1, indices.reshape({6, 20}))));
+  const auto indices_again = [&] {
+    return fractional_max_pool2d_with_indices(x, {3, 2}, {.output_ratio = {{.5, .7}}}).indices;
+  };
+  CHECK(indices_again().shape() == indices.shape());
+  CHECK(!equal(indices_again(), indices));
+  const auto has = [&](Pair kernel, const FractionalMaxPool2dOptions& o, const char* part) {
+    const std::string text = error_of([&] { fractional_max_pool2d(x, kernel, o); });
+    CAPTURE(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  has(2, {}, "fractional_max_pool2d: expected either an output_size or an output_ratio");
+  has(2, {.output_size = 3, .output_ratio = {{.5, .5}}}, "expected either");
+  has(2, {.output_ratio = {{.5, 1}}}, "expected an output_ratio between 0 and 1, got 0.5 and 1");
+  has(2, {.output_size = 8}, "8 x 8 windows of 2 x 2 do not fit into shape [2, 3, 8, 8]");
+  has(2, {.output_size = 3, .random_samples = ones({2, 2})},
+      "expected random_samples of shape [2, 3, 2], got [2, 2]");
 }

@@ -97,6 +97,7 @@ std::vector<Row> windows() {
           {"nn.MaxUnpool1d(3)", MaxUnpool1d(3)},
           {"nn.MaxUnpool2d((3, 2), 1, (1, 0))", MaxUnpool2d({3, 2}, 1, {1, 0})},
           {"nn.MaxUnpool3d((2, 1, 2), padding=1)", MaxUnpool3d({2, 1, 2}, {}, 1)},
+          {"nn.FractionalMaxPool2d(2, 3)", FractionalMaxPool2d(2, {.output_size = 3})},
           {"nn.LPPool1d(2, 3)", LPPool1d(2, 3)},
           {"nn.LPPool2d(1.5, (3, 2), stride=2, ceil_mode=True)", LPPool2d(1.5, {3, 2}, 2, true)},
           {"nn.Upsample(scale_factor=2)", Upsample({.scale_factor = 2})},
