@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <limits>
 
 namespace peal::nn {
@@ -58,6 +59,12 @@ void GradScaler::unscale_(Optimizer& optimizer) {
                      "give the scaler the wrapper's group, so that all ranks leave out a step that "
                      "one cannot take");
   }
+  const bool infinite = group_ ? any_infinite(optimizer) : is_infinite(optimizer);
+  found_[&optimizer] = {infinite, false};
+}
+
+// Unscaled, whether one of this rank's gradients is.
+bool GradScaler::is_infinite(const Optimizer& optimizer) const {
   const NoGrad guard;
   std::vector<Tensor> grads;
   for (const Tensor& parameter : optimizer.parameters()) {
@@ -67,13 +74,27 @@ void GradScaler::unscale_(Optimizer& optimizer) {
     PEAL_CHECK(grad.dtype() != DType::f16, "GradScaler: unscale_ of an f16 gradient of shape ",
                grad.shape(), "; keep parameters in f32 and compute in f16 with Autocast");
   }
-  bool infinite = !scale_all_finite(grads, 1 / *scale_);
-  if (group_) {
-    const Tensor any = Tensor::scalar(infinite ? 1.0f : 0.0f, Device{});
-    group_.all_reduce(any, comm::ReduceOp::max, "GradScaler: found_inf").wait();
-    infinite = any.item<float>() > 0;
+  return !scale_all_finite(grads, 1 / *scale_);
+}
+
+// A rank that has no elements of what others cannot unscale would wait for these.
+bool GradScaler::any_infinite(const Optimizer& optimizer) const {
+  constexpr float finite = 0, infinite = 1, fails = 2;
+  std::exception_ptr wrong;
+  float mine = finite;
+  try {
+    if (is_infinite(optimizer)) mine = infinite;
+  } catch (...) {
+    wrong = std::current_exception();
+    mine = fails;
   }
-  found_[&optimizer] = {infinite, false};
+  const Tensor any = Tensor::scalar(mine, Device{});
+  group_.all_reduce(any, comm::ReduceOp::max, "GradScaler: found_inf").wait();
+  if (wrong) std::rethrow_exception(wrong);
+  PEAL_CHECK(any.item<float>() < fails,
+             "GradScaler: unscale_: another rank cannot unscale its gradients, and says why; ",
+             "its optimizer has parts of the same model");
+  return any.item<float>() > finite;
 }
 
 bool GradScaler::step(Optimizer& optimizer) {

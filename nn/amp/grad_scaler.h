@@ -44,9 +44,10 @@ class GradScaler {
   // loss * scale, in f32 where the loss is in low precision.
   Tensor scale(const Tensor& loss) const;
   // Divides the gradients by the scale, and finds out whether all are finite. Collective with a
-  // group. Error when it or step was called before for this optimizer since the last update, and
-  // for f16 gradients, which what comes out might not fit into: keep such parameters in f32; and
-  // without a group for pieces of sharded parameters, of which each rank has others.
+  // group, whose ranks all get an Error that one has met. Error when it or step was called before
+  // for this optimizer since the last update, and for f16 gradients, which what comes out might not
+  // fit into: keep such parameters in f32; and without a group for pieces of sharded parameters, of
+  // which each rank has others.
   void unscale_(Optimizer& optimizer);
   // optimizer.step() if all gradients are finite; unscales first where that was not done. Returns
   // whether it took the step. Error when called twice since the last update.
@@ -63,6 +64,9 @@ class GradScaler {
   struct Found {
     bool infinite = false, stepped = false;
   };
+
+  bool is_infinite(const Optimizer& optimizer) const;
+  bool any_infinite(const Optimizer& optimizer) const;
 
   GradScalerOptions options_;
   comm::ProcessGroup group_;

@@ -257,6 +257,35 @@ TEST_CASE("an infinite gradient in one rank's part halves the scale of all") {
   }
 }
 
+TEST_CASE("what a scaler cannot unscale on one rank is an Error on those without elements, too") {
+  for (const bool half : {false, true}) {
+    two([half](const Group& group, int rank) {
+      Weight model({1});
+      if (half) model.to(DType::f16);
+      FSDP fsdp(model, group);
+      nn::SGD optimizer(fsdp.local_parameters(), {.lr = 0.1});
+      nn::GradScaler scaler({.init_scale = 4}, group);
+      const auto backward = [&] {
+        scaler.scale(sum(fsdp(cast(ones_of({1}), model.w.dtype())))).backward();
+      };
+      if (half) {
+        backward();
+      } else {
+        const FSDP::NoSync scope = fsdp.no_sync();
+        backward();
+      }
+      const std::string told = error_of([&] { scaler.step(optimizer); });
+      check_has(told, rank == 1 ? "another rank cannot unscale its gradients"
+                      : half    ? "unscale_ of an f16 gradient"
+                                : "not averaged yet");
+      if (half) return;
+      backward();  // both are averaged, and the ranks go on together
+      CHECK(scaler.step(optimizer));
+      CHECK(fsdp.state_dict()[0].second.to_vector<double>()[0] == doctest::Approx(1 - 0.2));
+    });
+  }
+}
+
 TEST_CASE("late messages change no bit, whatever is prefetched, nor what units there are") {
   const auto trained = [](const comm::Wire& wire, const nn::ScheduleOptions& schedule,
                           const nn::WrapPolicy& wrap, bool deterministic) {
