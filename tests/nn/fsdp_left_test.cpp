@@ -56,6 +56,45 @@ TEST_CASE("gradients that are not averaged yet are neither clipped nor stepped w
   }
 }
 
+TEST_CASE("an average, and more on top that is not averaged yet, is not stepped with") {
+  for (const int world : {1, 2, 3}) {
+    ranks(world, [](const Group& group, int rank) {
+      SmallConv model = fresh(make_conv), whole = fresh(make_conv);
+      FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"Linear"})});
+      nn::AdamW optimizer(fsdp.local_parameters(), {.lr = 0.1});
+      nn::AdamW expected(whole.named_parameters(), {.lr = 0.1});
+      const Batch batch = batch_of(model, 2 * group.world(), 1);
+      const auto backward = [&] {
+        loss_of(fsdp, rows_of(batch, rank, group.world())).backward();
+        loss_of(whole, batch).backward();
+      };
+      backward();
+      for (int i = 0; i < 2; ++i) {
+        const FSDP::NoSync scope = fsdp.no_sync();
+        backward();
+      }
+      const std::string stepped = error_of([&] { optimizer.step(); });
+      CHECK(stepped.find("not averaged yet") != std::string::npos);
+      backward();  // of the sum: four of them are there
+      nn::AdamW again(fsdp.local_parameters(), {.lr = 0.1});
+      again.step();
+      expected.step();
+      CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-10);
+      // What is dropped does not come back.
+      {
+        const FSDP::NoSync scope = fsdp.no_sync();
+        backward();
+      }
+      again.zero_grad();
+      expected.zero_grad();
+      backward();
+      again.step();
+      expected.step();
+      CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-10);
+    });
+  }
+}
+
 TEST_CASE("a backward to the inputs alone reduces nothing, and steps go on") {
   for (int world = 1; world <= 2; ++world) {
     ranks(world, [](const Group& group, int rank) {

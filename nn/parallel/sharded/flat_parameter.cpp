@@ -210,6 +210,7 @@ void FlatParameter::reconcile() {
     if (slot.defined() && piece.grad_slot().defined()) continue;
     slot.clear();
     piece.zero_grad();
+    own_[e].aside = {};
   }
   if (has_some()) return;
   gradient_.storage()->drop();
@@ -278,6 +279,7 @@ void FlatParameter::finish() {
     const Tensor& piece = pieces_[e].second;
     const Tensor before = piece.grad_slot().grad();
     if (before.defined() && !before.storage()->has_bytes()) piece.zero_grad();  // keep()'s
+    if (own_[e].aside.defined()) piece.grad_slot().accumulate(std::exchange(own_[e].aside, {}));
     piece.grad_slot().accumulate(
         cast(from.detach(piece.shape(), mine + piece.body().at), piece.dtype()).to(piece.device()));
   }
@@ -291,7 +293,13 @@ void FlatParameter::keep() {
   if (gradients_ != Gradients::whole) return;
   for (std::size_t e = 0; e < own_.size(); ++e) {
     const Tensor &whole = own_[e].parameter, &piece = pieces_[e].second;
-    const bool there = whole.grad_slot().defined(), kept = piece.grad_slot().defined();
+    const bool there = whole.grad_slot().defined();
+    bool kept = piece.grad_slot().defined();
+    if (there && kept && piece.numel() > 0 && piece.grad().storage()->has_bytes()) {
+      own_[e].aside = piece.grad();
+      piece.zero_grad();
+      kept = false;
+    }
     if (there && !kept) {
       piece.grad_slot().accumulate(without_bytes(
           piece.numel(), piece.dtype(), piece.device(),

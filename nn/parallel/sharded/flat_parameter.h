@@ -97,6 +97,7 @@ class FlatParameter {
   void settle(const comm::Label& label);
   void finish();
   // A backward is over that reduced nothing: gradients stay where they are, and go with the next.
+  // Until then nobody steps with the pieces', which are not all of them.
   void keep();
 
   const FlatPlan& plan() const { return plan_; }
@@ -109,6 +110,7 @@ class FlatParameter {
     FlatParameter* flat;
     Tensor parameter;
     bool came = false;  // its gradient, in this backward
+    Tensor aside{};     // the piece's average, while more waits to be averaged
   };
   // What is gathered, [world * chunk], and of which version of the chunk it was, and its own then.
   struct Whole {
