@@ -66,8 +66,7 @@ const CutParameters::Place* CutParameters::find(std::string_view name) const {
 
 const CutParameters::Place* CutParameters::find_of_state(std::string_view key) const {
   const std::size_t dot = key.rfind('.');
-  return dot == std::string_view::npos || key.starts_with("groups.") ? nullptr
-                                                                     : find(key.substr(0, dot));
+  return dot == std::string_view::npos ? nullptr : find(key.substr(0, dot));
 }
 
 NamedTensors CutParameters::whole(NamedTensors state, std::optional<int> to) const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // FSDP that leaves modules of a model alone (ignored_modules).
 #include <peal/nn/optim/sgd.h>
+#include <peal/nn/parallel/sharded/sharded_checkpoint.h>
+#include <peal/tests/folder.h>
 
 #include <string_view>
 
@@ -137,6 +139,72 @@ TEST_CASE("values, buffers and states of ignored modules are this rank's") {
     fsdp.zero_grad();
     for (const auto& [name, parameter] : fsdp.local_parameters()) {
       CHECK_FALSE(parameter.grad().defined());
+    }
+  });
+}
+
+TEST_CASE("a sharded checkpoint has the optimizer's state of ignored modules, too") {
+  const Folder folder;
+  NamedTensors expected;
+  const auto train = [](FSDP& fsdp, nn::Optimizer& optimizer, const Group& group, int step) {
+    optimizer.zero_grad();
+    const Batch batch = batch_of(fresh(make_conv), 6, step);
+    loss_of(fsdp, rows_of(batch, group.rank(), group.world())).backward();
+    for (const auto& [name, parameter] : fsdp.local_parameters()) {
+      if (name.starts_with("fc1")) {
+        group.all_reduce(parameter.grad(), comm::ReduceOp::avg).wait();
+      }
+    }
+    optimizer.step();
+  };
+  for (const int world : {2, 3}) {
+    ranks(world, [&](const Group& group, int rank) {
+      SmallConv model = fresh(make_conv);
+      FSDP fsdp(model, group, {.ignored_modules = {"fc1"}});
+      nn::AdamW optimizer(fsdp.local_parameters(), {.lr = 0.1});
+      const std::vector<nn::Part> parts{{"model", fsdp}, {"optimizer", fsdp.saved(optimizer)}};
+      if (world == 2) {
+        train(fsdp, optimizer, group, 1);
+        nn::save_sharded(folder.path, parts, group);
+        train(fsdp, optimizer, group, 2);
+        const NamedTensors state = fsdp.state_dict();
+        if (rank == 0) {
+          for (const auto& [name, tensor] : state) expected.emplace_back(name, tensor.clone());
+        }
+      } else {
+        nn::load_sharded(folder.path, parts, group);
+        train(fsdp, optimizer, group, 2);
+        CHECK(difference(fsdp.state_dict(), expected) < 1e-12);
+      }
+    });
+  }
+}
+
+TEST_CASE("a module may be called as the groups of an optimizer's state are") {
+  struct Grouped : nn::Module {
+    nn::Linear groups = add("groups", nn::Linear(3, 2));
+    Tensor forward(const Tensor& x) override { return groups(x); }
+  };
+  const Folder folder;
+  two([&](const Group& group, int rank) {
+    Grouped model;
+    model.to(DType::f64);
+    FSDP fsdp(model, group);
+    nn::AdamW optimizer(fsdp.local_parameters(), {.lr = 0.1});
+    loss_of(fsdp, batch_of(model, 2, rank)).backward();
+    optimizer.step();
+    const NamedTensors state = fsdp.optimizer_state_dict(optimizer);
+    const std::vector<nn::Part> parts{{"optimizer", fsdp.saved(optimizer)}};
+    nn::save_sharded(folder.path, parts, group);
+    optimizer.step();
+    for (const bool shards : {false, true}) {
+      if (shards) {
+        nn::load_sharded(folder.path, parts, group);
+      } else {
+        fsdp.load_optimizer_state_dict(optimizer, state);
+      }
+      CHECK(difference(fsdp.optimizer_state_dict(optimizer), state) == 0);
+      optimizer.step();
     }
   });
 }

@@ -65,7 +65,7 @@
 //
 // Modules of ignored_modules (experts that each rank has others of, a frozen table) are left alone:
 // not made equal, cut, gathered, rounded or reduced. Gradients of theirs are this rank's own, and
-// so is what a state has of them.
+// so is what a state has of them: a checkpoint has those of the rank that saves it, or rank 0's.
 //
 // Checkpoints (nn/checkpoint.h) have its states as parts, which load into the plain model and its
 // optimizer, too, and at any number of ranks; all ranks bring them together before one saves, as

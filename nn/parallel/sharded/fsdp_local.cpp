@@ -98,7 +98,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
                               .first;
             local.saved_elsewhere = another_replica(state->groups);
           });
-      PEAL_CHECK(found, "[fsdp] saving ", key,
+      PEAL_CHECK(found || state->is_ignored(key), "[fsdp] saving ", key,
                  ", which is of no parameter of the model; make the optimizer of "
                  "local_parameters()");
       mine.push_back(std::move(local));
@@ -109,7 +109,6 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
     WantedRanges ranges = all_of(saved);
     for (std::size_t i = 0; i < saved.size(); ++i) {
       const auto& [key, dtype, shape] = saved[i];
-      if (key.starts_with("groups.")) continue;
       state->with_parameter(
           key, [&, &key = key, &shape = shape](const FlatParameter& flat, std::size_t entry,
                                                const ParameterSpec& parameter) {
@@ -128,7 +127,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
   const auto load = [state, &optimizer](const NamedTensors& pieces) {
     NamedTensors mine = pieces;
     for (auto& [key, tensor] : mine) {
-      if (tensor.dim() == 0 && !key.starts_with("groups.")) {
+      if (tensor.dim() == 0) {
         const std::string_view what = std::string_view(key).substr(key.rfind('.') + 1);
         if (!optimizer.keeps_tensor(what)) continue;
       }

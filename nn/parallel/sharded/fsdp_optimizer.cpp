@@ -26,6 +26,12 @@ bool FullyShardedDataParallel::State::with_parameter(
   return false;
 }
 
+bool FullyShardedDataParallel::State::is_ignored(std::string_view key) const {
+  const std::string_view name = key.substr(0, key.rfind('.'));
+  return std::any_of(ignored.begin(), ignored.end(),
+                     [&](const auto& each) { return each.first == name; });
+}
+
 NamedTensors FullyShardedDataParallel::optimizer_state_dict(const Optimizer& optimizer) const {
   return state_->gathered(optimizer, {});
 }
@@ -54,10 +60,7 @@ NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimize
           .wait();
       if (is_taken) tensor = whole;
     });
-    const bool own = std::any_of(ignored.begin(), ignored.end(), [&, &key = key](const auto& each) {
-      return key.starts_with(each.first + ".");
-    });
-    PEAL_CHECK(found || own, "[fsdp] optimizer_state_dict: ", key,
+    PEAL_CHECK(found || is_ignored(key), "[fsdp] optimizer_state_dict: ", key,
                " is of no parameter of the model; make the optimizer of local_parameters()");
   }
   if (!is_taken) return {};
@@ -71,7 +74,6 @@ void FullyShardedDataParallel::load_optimizer_state_dict(Optimizer& optimizer,
   NamedTensors mine = state_->cuts.parts_of_optimizer(
       state, "[fsdp] ", [&](std::string_view what) { return optimizer.keeps_tensor(what); });
   for (auto& [key, tensor] : mine) {
-    if (key.starts_with("groups.")) continue;
     state_->with_parameter(
         key, [&, &key = key, &tensor = tensor](const FlatParameter& flat, std::size_t entry,
                                                const ParameterSpec& parameter) {

@@ -69,6 +69,9 @@ struct FullyShardedDataParallel::State {
                       const std::function<void(const FlatParameter& flat, std::size_t entry,
                                                const ParameterSpec& parameter)>& f) const;
 
+  // Of a parameter of ignored_modules, whose name the key begins with.
+  bool is_ignored(std::string_view key) const;
+
   const Module module;
   const ShardGroups groups;
   const FSDPOptions options;
