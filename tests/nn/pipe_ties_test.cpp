@@ -4,6 +4,7 @@
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/clip_grad.h>
+#include <peal/nn/parallel/sharded/sharded_checkpoint.h>
 
 #include <unistd.h>
 #include <filesystem>
@@ -146,17 +147,27 @@ TEST_CASE("a tied parameter that is frozen on one of its ranks alone is an Error
 }
 
 TEST_CASE("tied parameters are one after a state in which they are not") {
-  ranks(3, [](const Group& group, int rank) {
+  const File file;
+  ranks(3, [&file](const Group& group, int rank) {
     nn::Pipe pipe(group, tied_model(), {.micro_batches = 2});
     NamedTensors state = pipe.state_dict();
     for (auto& [name, tensor] : state) {
       if (name == "1.weight") tensor = full({6, 6}, 5.0, DType::f64);
       if (name == "9.weight") tensor = full({6, 6}, 9.0, DType::f64);
     }
-    pipe.load_state_dict(state);
-    for (const auto& [name, p] : pipe.local().named_parameters()) {
-      if (name == "1.weight" || name == "5.weight" || name == "9.weight") {
-        PEAL_CHECK(p.to_vector<double>()[0] == 5, "rank ", rank, ": ", name);
+    if (rank == 0) save_safetensors(file.path, state);
+    group.barrier().wait();
+    for (const bool file_of_all : {false, true}) {
+      if (file_of_all) {
+        nn::load_sharded(file.path, {{"model", pipe.saved()}}, group);
+      } else {
+        pipe.load_state_dict(state);
+      }
+      for (const auto& [name, p] : pipe.local().named_parameters()) {
+        if (name == "1.weight" || name == "5.weight" || name == "9.weight") {
+          PEAL_CHECK(p.to_vector<double>()[0] == 5, "rank ", rank, ": ", name);
+          p.detach().zero_();
+        }
       }
     }
   });

@@ -193,16 +193,20 @@ ShardedState Pipe::saved() {
                      std::vector<SavedTensor> own;
                      WantedRanges ranges = all_of(saved);
                      for (std::size_t i = 0; i < saved.size(); ++i) {
-                       if (lies_elsewhere(saved[i].name)) {
-                         ranges[i].reset();
-                       } else {
+                       const std::string& name = saved[i].name;
+                       const auto tie = std::ranges::find(ties_, name, &Tie::first);
+                       if (!lies_elsewhere(name)) {
                          own.push_back(saved[i]);
+                       } else if (tie == ties_.end()) {
+                         ranges[i].reset();
+                       } else {  // what its own becomes
+                         check_fits("Pipe", {{name, tie->parameter}}, {saved[i]});
                        }
                      }
                      check_fits("Pipe", local_.state_dict(), own);
                      return ranges;
                    },
-                   [this](const NamedTensors& pieces) { local_.load_state_dict(pieces); }};
+                   [this](const NamedTensors& pieces) { load_state_dict(pieces); }};
   local.checked = true;
   const CutParameters cuts(local_);
   if (cuts) local = no_local_state(a_pipe, "the model");
