@@ -112,9 +112,14 @@ std::vector<double> AdaScale::measure() {
   for (std::size_t i = 0; i < seen_->size(); ++i) {
     const Seen seen = std::exchange((*seen_)[i], {});
     sums[group_of_[i]] += factor * factor * seen.squares;
-    if (!fault.empty() || seen.count == 0 || seen.count == expected) continue;
+    if (!fault.empty() || seen.count == 0) continue;
+    const bool gone = !optimizer_.parameters()[i].grad().defined();
+    if (seen.count == expected && !gone) continue;
     fault = concat("parameter ", optimizer_.parameter_names()[i], " had ", seen.count,
-                   " gradients since the last step");
+                   " gradients since the last step",
+                   gone ? " and has none now (ShardedDDP leaves it with its owner, and zero_grad() "
+                          "is to be called here)"
+                        : "");
   }
   sums.back() = fault.empty() ? 0 : 1;
   if (group_) {
@@ -123,8 +128,9 @@ std::vector<double> AdaScale::measure() {
     std::copy_n(all.data<double>(), sums.size(), sums.begin());
   }
   PEAL_CHECK(sums.back() == 0, who, ": ",
-             fault.empty() ? std::string("other ranks had another number of gradients")
-                           : concat("rank ", group_ ? group_.rank() : 0, ": ", fault),
+             fault.empty()
+                 ? std::string("other ranks had another number of gradients, or lack some")
+                 : concat("rank ", group_ ? group_.rank() : 0, ": ", fault),
              ", expected ", expected,
              " (num_gradients_to_accumulate), or none at all; layers that are recomputed in "
              "backward give theirs in parts");
@@ -191,7 +197,7 @@ void AdaScale::zero_grad() {
 }
 
 NamedTensors AdaScale::state_dict() const {
-  NamedTensors state{{"scale", Tensor::scalar(scale_, Device{})}};
+  NamedTensors state;
   for (std::size_t group = 0; group < averages_.size(); ++group) {
     const Average& each = averages_[group];
     const auto add = [&](std::string_view name, double value) {
@@ -206,7 +212,6 @@ NamedTensors AdaScale::state_dict() const {
 
 void AdaScale::load_state_dict(const NamedTensors& state) {
   StateReader reader(who, state);
-  const auto scale = reader.number<double>("scale");
   std::vector<Average> averages;
   for (std::size_t group = 0; group < averages_.size(); ++group) {
     const auto number = [&](std::string_view name) {
@@ -214,9 +219,7 @@ void AdaScale::load_state_dict(const NamedTensors& state) {
     };
     averages.push_back({number("var"), number("sqr"), number("weight")});
   }
-  if (!(scale > 0)) reader.fault(concat("scale: expected more than 0, got ", scale));
   reader.finish();
-  scale_ = scale;
   averages_ = std::move(averages);
   agreed_ = false;
 }

@@ -77,7 +77,8 @@ class AdaScale {
   double scale() const { return scale_; }
   std::int64_t parts() const;
 
-  // "scale" and, by group, "var", "sqr" (f64, sums so far) and their "weight".
+  // By group, "var", "sqr" (f64, sums so far) and their "weight". They are of the batch that the
+  // learning rate is for, so they go on at any number of ranks; the scale is that of the options.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 

@@ -6,6 +6,8 @@
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/adascale.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/sharded/sharded_ddp.h>
+#include <peal/nn/parallel/sharded/zero_redundancy_optimizer.h>
 #include <peal/tests/errors.h>
 
 #include <doctest/doctest.h>
@@ -166,6 +168,41 @@ TEST_CASE("AdaScale: groups have gains and rates of their own, averages go on in
     loaded.load_state_dict(saved);
     CHECK(loaded.gain(1) == Approx(1.25).epsilon(1e-12));
     check_has(error_of([&] { loaded.gain(2); }), "expected a group below 2, got 2");
+  });
+}
+
+TEST_CASE("AdaScale: averages of four ranks go on with two, whose scale is their own") {
+  NamedTensors saved;
+  for (const int world : {4, 2}) {
+    run_ranks(world, [&](const Group& group) {
+      const Tensor x = Tensor(Tensor::zeros({1}, DType::f64)).set_requires_grad();
+      nn::SGD sgd({x}, {.lr = 0});
+      nn::AdaScale optimizer(sgd, group, {.smoothing = 0.0});
+      if (world == 2) {
+        optimizer.load_state_dict(saved);
+        CHECK(optimizer.scale() == 2);
+        CHECK(optimizer.gain() == 2);  // what was measured: no mean, variance alone
+      }
+      sum(x * (group.rank() % 2 == 0 ? 1 : -1)).backward();
+      group.all_reduce(x.grad(), comm::ReduceOp::avg).wait();
+      optimizer.step();
+      CHECK(optimizer.gain() == world);
+      if (world == 4 && group.rank() == 0) saved = optimizer.state_dict();
+    });
+  }
+}
+
+TEST_CASE("AdaScale: gradients that owners alone have are an error on all ranks") {
+  run_ranks(2, [](const Group& group) {
+    const nn::Linear layer = two_by_two();
+    nn::ZeroRedundancyOptimizer<nn::SGD> sgd(group, layer.named_parameters(),
+                                             nn::SGDOptions{.lr = 0.1});
+    nn::ShardedDDP ddp(layer, sgd.shards());
+    nn::AdaScale optimizer(sgd, group);
+    sum(ddp(row({1, 2}))).backward();
+    const std::string error = error_of([&] { optimizer.step(); });
+    check_has(error, "AdaScale");
+    check_has(error, "has none now (ShardedDDP leaves it with its owner");
   });
 }
 
