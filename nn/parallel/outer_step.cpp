@@ -96,13 +96,18 @@ void OuterStep::take(double lr, double divisor) {
         std::bit_cast<std::uint64_t>(divisor)}) {
     comm::mix(tag, word);
   }
+  for (const Tensor& each : parameters_.tensors) comm::mix(tag, each.requires_grad() ? 1 : 0);
   const std::string text = concat("distances of ", who_, ", step ", steps_, ", lr ", lr);
   group_.all_reduce_coalesced(list, comm::ReduceOp::avg, comm::Label(text, tag)).wait();
   list.clear();
   PEAL_CHECK(divisor > 0, who_, ": expected the inner optimizer's rate, above 0 in step ", steps_,
              ", which averages, got ", divisor);
   for (std::size_t i = 0; i < begin_.size(); ++i) {
-    Tensor gradient = std::exchange(away[i], {});  // held here alone, the slot takes it as it is
+    Tensor gradient = std::exchange(away[i], {});   // held here alone, the slot takes it as it is
+    if (!parameters_.tensors[i].requires_grad()) {  // what is frozen neither decays nor rolls on
+      add_(begin_[i].detach(), gradient, -1);
+      continue;
+    }
     if (divisor != 1) gradient = gradient / divisor;
     begin_[i].grad_slot().accumulate(std::move(gradient));
   }

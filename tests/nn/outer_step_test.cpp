@@ -57,6 +57,32 @@ TEST_CASE("DiLoCo goes on from where all began, along how far they came on avera
   });
 }
 
+TEST_CASE("what is frozen neither decays nor goes on by its momentum, and is averaged") {
+  run_ranks(2, [](const Group& group) {
+    const auto number = [](double value) {
+      return Tensor(full({1}, value, DType::f64)).set_requires_grad();
+    };
+    const Tensor moves = number(1), frozen = number(3), late = number(1);
+    frozen.set_requires_grad(false);
+    nn::DiLoCo outer(group, {moves, frozen, late},
+                     {.sync_every = 1,
+                      .outer = {.lr = 1, .momentum = 0.5, .weight_decay = 0.1, .nesterov = true}});
+    const double own = group.rank() == 0 ? 0.25 : 0.75;
+    for (const Tensor& each : {moves, late}) fill_(each.detach(), own);
+    outer.step();
+    CHECK(frozen.item<double>() == 3);
+    const double before = late.item<double>();
+    CHECK(before == moves.item<double>());
+    late.set_requires_grad(false);
+    outer.step();
+    CHECK(late.item<double>() == before);
+    CHECK(moves.item<double>() < before);
+    fill_(late.detach(), own);
+    outer.step();
+    CHECK(late.item<double>() == doctest::Approx(0.5).epsilon(1e-12));
+  });
+}
+
 TEST_CASE("an outer rate of 1 without momentum is plain averaging, of any number of ranks") {
   for (int world = 1; world <= 4; ++world) {
     run_ranks(world, [](const Group& group) {
