@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipe: whatever the schedule, the ranks and the micro-batches, a step is that of one process.
 #include <peal/comm/group/device_mesh.h>
+#include <peal/nn/amp/grad_scaler.h>
 #include <peal/nn/layers/dropout.h>
 #include <peal/nn/optim/clip_grad.h>
 
@@ -236,6 +237,34 @@ TEST_CASE("gradients are clipped by the norm of all ranks' layers") {
       }
     });
   }
+}
+
+TEST_CASE("with the group a scaler leaves a step out in all stages, and goes on with one scale") {
+  ranks(3, [](const Group& group, int rank) {
+    nn::Pipe pipe(group, uneven_model(), {.micro_batches = 4});
+    nn::Sequential whole = uneven_model();
+    nn::SGD optimizer(pipe.parameters(), sgd), expected(whole.named_parameters(), sgd);
+    nn::GradScaler scaler({.init_scale = 8}, group);
+    for (const bool infinite : {true, false, false}) {
+      optimizer.zero_grad();
+      pipe.step(input_of(0), target_of(),
+                [&](const Tensor& y, const Tensor& t) { return scaler.scale(squares(y, t)); });
+      if (infinite && rank == 1) {
+        fill_(pipe.local().parameters()[0].grad(), std::numeric_limits<double>::infinity());
+      }
+      PEAL_CHECK(scaler.step(optimizer) == !infinite);
+      scaler.update();
+      PEAL_CHECK(scaler.get_scale() == 4);
+      if (infinite) continue;
+      expected.zero_grad();
+      (squares(whole(input_of(0)), target_of()) * (1.0 / rows)).backward();
+      expected.step();
+    }
+    const State all = state_of(whole);
+    for (const auto& [name, values] : state_of(pipe.local())) {
+      PEAL_CHECK(farthest(values, all.at(name)) < 1e-10, name);
+    }
+  });
 }
 
 TEST_CASE("pipelines on shares of a batch, averaged once a step, are one process") {

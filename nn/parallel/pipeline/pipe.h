@@ -14,7 +14,8 @@
 // One divisor. The loss is a sum over the rows (or tokens) of a micro-batch, and step() divides by
 // what the whole batch has, once: so gradients are those of one process, however the batch is cut,
 // and of ragged micro-batches too (10 rows in 4: 3, 3, 2, 2). Gradients add up over several steps,
-// as ever; who divides by what they all have gives that number to each.
+// as ever; who divides by what they all have gives that number to each. A GradScaler has the
+// pipe's group, so that all ranks leave out a step that one cannot take, and scales in the loss.
 //
 // What differs from one process: layers that look at a whole batch see micro-batches (BatchNorm;
 // its running statistics can be those of the whole batch: deferred_batch_norm.h), and dropout draws
