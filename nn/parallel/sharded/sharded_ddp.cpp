@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/ops/gradients.h>
+#include <peal/nn/parallel/any_rank.h>
+#include <peal/nn/parallel/clip_over_ranks.h>
 #include <peal/nn/parallel/sharded/sharded_ddp.h>
 
-#include <cmath>
+#include <utility>
 
 namespace peal::nn {
 namespace {
@@ -22,14 +22,11 @@ ShardedDDP::ShardedDDP(Module module, const OptimizerShards& shards, DDPOptions 
     : DistributedDataParallel(std::move(module), shards.group(),
                               with_owners(std::move(options), shards)) {}
 
+// What is whole on all ranks counts once. What a rank has of another's was never averaged; the
+// owner cannot tell by itself.
 Tensor ShardedDDP::clip_grad_norm_(double max_norm, double norm_type) {
-  PEAL_CHECK(max_norm >= 0 && norm_type >= 1,
-             "clip_grad_norm_: expected max_norm >= 0 and norm_type >= 1, got ", max_norm, " and ",
-             norm_type);
-  const NoGrad guard;
-  // What is whole on all ranks counts once, as rank 0's. What a rank has of another's was never
-  // averaged; the owner cannot tell by itself.
-  std::vector<Tensor> own, whole;
+  check_clipping(max_norm, norm_type);
+  Tensors own, whole;
   bool averaged = true;
   for (const Bucket& bucket : reducer().buckets()) {
     const bool shared = bucket.owner == everyone;
@@ -40,25 +37,11 @@ Tensor ShardedDDP::clip_grad_norm_(double max_norm, double norm_type) {
       (shared ? whole : own).push_back(grad);
     }
   }
-  std::vector<Tensor> counted = own;
-  if (group().rank() == 0) counted.insert(counted.end(), whole.begin(), whole.end());
-  const bool largest = std::isinf(norm_type);
-  const double here = norm_of(counted, norm_type);
-  const Tensor both = Tensor::from(
-      std::vector<double>{largest ? here : std::pow(here, norm_type), averaged ? 0.0 : 1.0}, {2},
-      Device{});
-  group()
-      .all_reduce(both, largest ? comm::ReduceOp::max : comm::ReduceOp::sum,
-                  "the norm of gradients")
-      .wait();
-  const std::vector<double> all = both.to_vector<double>();
-  PEAL_CHECK(all[1] == 0,
+  PEAL_CHECK(!any_rank(group(), {!averaged}, "whether gradients are averaged")[0],
              "[zero] clip_grad_norm_: the gradients are not averaged yet: the last backward was "
              "under no_sync(); run the one that averages them before");
-  const double norm = largest ? all[0] : std::pow(all[0], 1 / norm_type);
-  const double factor = max_norm / (norm + 1e-6);
-  own.insert(own.end(), whole.begin(), whole.end());
-  if (!(factor >= 1)) scale_all(own, factor);
+  const double norm =
+      clip_over_ranks(own, group(), max_norm, norm_type, "the norm of gradients", whole);
   return Tensor::scalar(norm, Device{});
 }
 
