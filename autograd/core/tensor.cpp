@@ -127,6 +127,12 @@ Tensor::operator View() const {
       " that an operation made, and whose gradient is wanted, would be given to a collective "
       "or a message, which is not recorded; give its detach(), or call it under NoGrad, or one "
       "that has a gradient (nn::all_gather)");
+  PEAL_CHECK(
+      !storage()->is_copy() || numel() == 0, "a tensor of shape ", shape(),
+      " that is a copy of another, or of a part of it, would be given to a collective or a "
+      "message, and the other, which still lives, would not see what that writes. t, select, "
+      "narrow and their like copy where they cannot share: give a clone() or contiguous() "
+      "of the copy, and write what comes back where it belongs (x[{Slice(), 0}] = y)");
   return view();
 }
 
@@ -209,6 +215,7 @@ Tensor Tensor::contiguous() const&& {
 }
 
 void check_no_copy(std::string_view op, const Tensor& x) {
+  if (!x.defined()) return;  // whoever uses it says so
   PEAL_CHECK(!x.storage()->is_copy() || x.numel() == 0, op, ": a tensor of shape ", x.shape(),
              " that is a copy of another, or of a part of it, would be written, and the other, "
              "which still lives, would not see it. slice, select, narrow, split, t, transpose, "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives are not recorded: what wants a gradient, and was made by an operation, is not given
-// to one without a word.
+// to one without a word; nor what is a copy of a tensor that would not see what they write.
+#include <peal/autograd/ops/permute.h>
 #include <peal/autograd/tape.h>
 #include <peal/tests/errors.h>
 
@@ -50,6 +51,24 @@ TEST_CASE("leaves, and whatever is under NoGrad, may be given to collectives") {
     CHECK(y.to_vector<float>() == std::vector<float>(4, 12));
     group.all_reduce(y.detach(), comm::ReduceOp::avg).wait();
     CHECK(y.to_vector<float>() == std::vector<float>(4, 12));
+  });
+}
+
+TEST_CASE("a collective on a copy of a tensor that lives is an error on all ranks") {
+  two([](const Group& group, int rank) {
+    const Tensor x = full({2, 4}, rank + 1.0), column = x.select(1, 0);
+    for (const auto& part : {column, x.t(), column.unsqueeze(0)}) {
+      const std::string message = error_of([&] { group.all_reduce(part).wait(); });
+      CAPTURE(message);
+      CHECK(message.find("would not see") != std::string::npos);
+    }
+    const Tensor y = column.clone();
+    group.all_reduce(y).wait();
+    group.all_reduce(x.rows(1, 2)).wait();
+    group.all_reduce(column.contiguous()).wait();
+    CHECK(y.to_vector<float>() == std::vector<float>(2, 3));
+    CHECK(column.to_vector<float>() == std::vector<float>(2, rank + 1.F));
+    CHECK(x.rows(1, 2).to_vector<float>() == std::vector<float>(4, 3));
   });
 }
 
