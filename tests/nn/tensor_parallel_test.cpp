@@ -293,7 +293,8 @@ TEST_CASE("plans that cannot be followed are errors on every rank, by layer and 
   check_refused(2, {{"fc1", nn::ColwiseParallel{.parts = 5}}},
                 "ColumnParallelLinear fc1: 24 rows of a weight [24, 12], in 5 parts, do not divide "
                 "among 2");
-  check_refused(2, {{"fc3", column}}, "the plan's 'fc3' is no module of the model");
+  check_refused(2, {{"fc3", column}},
+                "the plan's 'fc3' is no module of the model; the model has: fc1 fc2");
   check_refused(2, {{"fc1", column}, {"*", row}}, "fc1 is named by two entries of the plan");
   struct Odd : nn::Module {
     nn::Linear fc = add("fc", nn::Linear(5, 10));
@@ -329,6 +330,70 @@ TEST_CASE("plans that cannot be followed are errors on every rank, by layer and 
                 nn::parallelize_module(net, group, {{"fc", column}, {"tied", column}});
               }),
               "fc has hooks");
+    nn::ModuleDict deep({{"h", nn::ModuleList(TwoLayers(), TwoLayers())}});
+    check_has(error_of([&] {
+                nn::parallelize_module(deep, group, {{"h.*.fc3", column}});
+              }),
+              "the plan's 'h.*.fc3' is no module of the model; h.* has: fc1 fc2");
+  });
+}
+
+TEST_CASE("the sequence may be the rows of [rows, features]") {
+  const nn::TensorParallelPlan plan{
+      {"fc1", nn::ColwiseParallel{.sequence_parallel = true, .sequence_dim = 0}},
+      {"fc2", nn::RowwiseParallel{.sequence_parallel = true, .sequence_dim = 0}}};
+  for (int world = 1; world <= 4; ++world) {
+    CAPTURE(world);
+    ranks(world, [&](const Group& group, int rank) {
+      TwoLayers plain, cut;
+      cut.load_state_dict(plain.state_dict());
+      nn::TensorParallel tp = nn::parallelize_module(cut, group, plan);
+      const auto mine = [&](const Tensor& x) {
+        return x.detach().narrow(0, even / world * rank, even / world).clone();
+      };
+      const Tensor x = test::normal<float>({even, even}, 4), part = mine(x);
+      const Tensor g = test::normal<float>({even, even}, 5);
+      x.set_requires_grad();
+      part.set_requires_grad();
+      const Tensor y = plain(x), z = tp(part);
+      REQUIRE(z.shape() == Shape{even / world, even});
+      CHECK(far(mine(y), z.detach()) < 1e-5);
+      y.backward(g);
+      z.backward(mine(g));
+      CHECK(far(mine(x.grad()), gradient_of(part)) < 1e-5);
+      for (const auto& [name, parameter] : plain.named_parameters()) {
+        CAPTURE(name);
+        const Tensor whole = gradient_of(parameter);
+        const auto how = tp.cut_of(name);
+        CHECK(far(gradient_of(tp.get_parameter(name)),
+                  how ? nn::part_of(whole, *how, rank, world) : whole) < 1e-4);
+      }
+    });
+  }
+}
+
+TEST_CASE("a layer that is given other features than its part says whose they may be") {
+  two([](const Group& group, int) {
+    const nn::ColwiseParallel column;
+    const auto told = [&](const nn::TensorParallelPlan& plan) {
+      TwoLayers net;
+      nn::Module tp = nn::parallelize_module(net, group, plan);
+      return error_of([&] { tp(ones({2, even})); });
+    };
+    check_has(told({{"fc1", column}, {"fc2", column}}),
+              "ColumnParallelLinear fc2: expected all 24 features on every rank, got shape [2, "
+              "12]; what another ColwiseParallel gives is cut");
+    check_has(told({{"fc2", nn::RowwiseParallel{}}}),
+              "RowParallelLinear fc2: expected this rank's 12 of 24 features, got shape [2, 24]; "
+              "let what gives them all be ColwiseParallel");
+    check_has(told({{"fc1", nn::ColwiseParallel{.sequence_parallel = true}}}),
+              "ColumnParallelLinear fc1: sequence_dim 1 of shape [2, 12] are its features; of "
+              "[rows, features] the sequence is sequence_dim 0");
+    nn::VocabParallelEmbedding table(6, 4, group, {.sequence_parallel = true});
+    check_has(error_of([&] {
+                table(tensor({1, 2}));
+              }),
+              "VocabParallelEmbedding: sequence_dim 1 of shape [2, 4] are its features");
   });
 }
 

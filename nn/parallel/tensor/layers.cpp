@@ -7,6 +7,7 @@
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
+#include <peal/nn/parallel/even_share.h>
 #include <peal/nn/parallel/tensor/layers.h>
 #include <peal/nn/parallel/tensor/regions.h>
 
@@ -30,11 +31,23 @@ const comm::ProcessGroup& checked(const comm::ProcessGroup& group, const std::st
   return group;
 }
 
+// The sequence's dimension of x [.., features], which is not cut where the features are meant.
+int sequence_of(const Tensor& x, int dim, std::string_view name) {
+  const int found = dim_from_front(x, dim, name);
+  PEAL_CHECK(found + 1 < x.dim(), name, ": sequence_dim ", dim, " of shape ", x.shape(),
+             " are its features; of [rows, features] the sequence is sequence_dim 0");
+  return found;
+}
+
 // From a part of the sum to the whole of it, or to its part of the sequence.
-Tensor left_region(const Tensor& x, const comm::ProcessGroup& group, bool sequence,
+Tensor left_region(const Tensor& x, const comm::ProcessGroup& group, const RowwiseParallel& style,
                    std::string_view name) {
-  return sequence ? reduce_scatter_sequence(x, group, 1, name)
-                  : reduce_from_tensor_parallel_region(x, group, name);
+  if (!style.sequence_parallel) return reduce_from_tensor_parallel_region(x, group, name);
+  return reduce_scatter_sequence(x, group, sequence_of(x, style.sequence_dim, name), name);
+}
+
+bool has_features(const Tensor& x, std::int64_t count) {
+  return x.dim() > 0 && x.size(-1) == count;
 }
 
 std::string cut_repr(const Shape& whole, std::string_view first, std::string_view second,
@@ -122,8 +135,17 @@ ColumnParallelLinear::ColumnParallelLinear(const Linear& whole, comm::ProcessGro
 }
 
 Tensor ColumnParallelLinear::forward(const Tensor& x) {
-  const Tensor in = style_.sequence_parallel ? all_gather_sequence(x, group(), 1, name())
-                                             : copy_to_tensor_parallel_region(x, group(), name());
+  const std::int64_t features = weight.size(1);
+  PEAL_CHECK(has_features(x, features), name(), ": expected all ", features,
+             " features on every rank, got shape ", x.shape(),
+             has_features(x, features / group().world())
+                 ? "; what another ColwiseParallel gives is cut: let that one gather_output, or "
+                   "let this one be RowwiseParallel"
+                 : "");
+  const Tensor in =
+      style_.sequence_parallel
+          ? all_gather_sequence(x, group(), sequence_of(x, style_.sequence_dim, name()), name())
+          : copy_to_tensor_parallel_region(x, group(), name());
   const Tensor y = linear(in, weight, bias);
   return style_.gather_output ? gather_from_tensor_parallel_region(y, group(), -1, name()) : y;
 }
@@ -156,7 +178,14 @@ RowParallelLinear::RowParallelLinear(const Linear& whole, comm::ProcessGroup ove
 Tensor RowParallelLinear::forward(const Tensor& x) {
   const Tensor in =
       style_.input_is_parallel ? x : scatter_to_tensor_parallel_region(x, group(), -1, name());
-  const Tensor y = left_region(linear(in, weight), group(), style_.sequence_parallel, name());
+  const std::int64_t share = weight.size(1), all = share * group().world();
+  PEAL_CHECK(has_features(in, share), name(), ": expected this rank's ", share, " of ", all,
+             " features, got shape ", x.shape(),
+             has_features(in, all)
+                 ? "; let what gives them all be ColwiseParallel, or let this one "
+                   "cut them itself (input_is_parallel = false)"
+                 : "");
+  const Tensor y = left_region(linear(in, weight), group(), style_, name());
   if (!bias.defined()) return y;
   // Added once, to the sum. To a part of the sequence: the ranks' gradients of it add up. In y's
   // type, as Linear does, and its gradients add up in its own.
@@ -211,7 +240,7 @@ Tensor VocabParallelEmbedding::forward(const Tensor& index) {
   if (padding_ && *padding_ >= first && *padding_ < first + share) padding = *padding_ - first;
   const Tensor mine = embedding(masked_fill(index - first, outside, 0), weight, padding);
   const Tensor part = masked_fill(mine, unsqueeze(outside, -1), 0);
-  return left_region(part, group(), style_.sequence_parallel, name());
+  return left_region(part, group(), style_, name());
 }
 
 std::string VocabParallelEmbedding::extra_repr() const {

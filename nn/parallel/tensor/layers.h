@@ -10,8 +10,9 @@
 // clang-format on
 //
 // So column, what acts on each feature by itself, row, is one all-reduce in forward and one in
-// backward. With sequence_parallel what is whole is a part of the sequence instead (dimension 1 of
-// [B, T, width]), and the all-reduce is an all-gather and a reduce-scatter, of as many bytes.
+// backward. With sequence_parallel what is whole is a part of the sequence instead (sequence_dim: 1
+// of [B, T, width], 0 of [rows, width]), and the all-reduce is an all-gather and a reduce-scatter,
+// of as many bytes.
 //
 // P ranks are equal to one, values and gradients. Each draws the whole weight's random numbers, as
 // the plain layer does, and keeps its part: how a model begins does not depend on the cut, nor does
@@ -46,11 +47,13 @@ struct ColwiseParallel {
   // The features are so many parts side by side, each of so many heads; a rank has whole heads, as
   // many of each part. 0: any features.
   std::int64_t parts = 1, heads = 0;
+  int sequence_dim = 1;  // along which x is cut; not the features'
 };
 
 struct RowwiseParallel {
   bool input_is_parallel = true;   // false: x has all features; of an Embedding it is not read
   bool sequence_parallel = false;  // y is this rank's part of the sequence
+  int sequence_dim = 1;            // along which y is cut; not the features'
 };
 
 // What these have in common: which of their own parameters are cut, and how.
@@ -95,6 +98,7 @@ class ColumnParallelLinear : public TensorParallelLayer, public SideBySide {
   static Cut cut(const Linear& whole, int world, const ColwiseParallel& style,
                  std::string_view path = "");
 
+  // Errors, by the layer's name: a last dimension of other than `in`, and sequence_dim.
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
   std::int64_t parts() const override { return style_.parts; }
@@ -118,6 +122,7 @@ class RowParallelLinear : public TensorParallelLayer {
   // How the weight [out, in] lies over so many ranks; Error as above.
   static Cut cut(const Linear& whole, int world, std::string_view path = "");
 
+  // Errors, by the layer's name: a last dimension of other than this rank's, and sequence_dim.
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 

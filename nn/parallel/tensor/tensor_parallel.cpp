@@ -9,6 +9,7 @@
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/planning.h>
+#include <peal/nn/parallel/sharded/wrap_policy.h>
 #include <peal/nn/parallel/tensor/sequence_hooks.h>
 #include <peal/nn/parallel/tensor/tensor_parallel.h>
 
@@ -16,6 +17,8 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <typeinfo>
 #include <unordered_map>
 
@@ -51,6 +54,26 @@ M* exactly(Module& module) {
   return found != nullptr && typeid(*found) == typeid(M) ? found : nullptr;
 }
 
+// The modules that there are where the first name of `pattern` is that is none of theirs.
+std::string names_beside(std::string_view pattern, const std::vector<ModulePlace>& places) {
+  while (true) {
+    const std::size_t dot = pattern.rfind('.');
+    const std::string_view above = dot == std::string_view::npos ? "" : pattern.substr(0, dot);
+    std::set<std::string_view> names;
+    for (const ModulePlace& place : places) {
+      const std::string_view path = place.path, parent = module_of(path);
+      if (above.empty() != parent.empty() || !matches(above, parent)) continue;
+      names.insert(path.substr(parent.empty() ? 0 : parent.size() + 1));
+    }
+    if (!names.empty() || above.empty()) {
+      std::string all = above.empty() ? "the model has:" : concat(above, " has:");
+      for (const std::string_view name : names) all += concat(" ", name);
+      return all;
+    }
+    pattern = above;
+  }
+}
+
 bool replaced(ModulePlace& place) {
   if (place.style == nullptr || std::holds_alternative<PrepareModuleOutput>(*place.style)) {
     return false;
@@ -79,12 +102,12 @@ class Surgery {
       if (place.style == nullptr) continue;
       all += concat(place.path, " style ", place.style->index());
       if (const auto* column = std::get_if<ColwiseParallel>(place.style)) {
-        all +=
-            concat(" gather_output ", column->gather_output, " sequence ",
-                   column->sequence_parallel, " parts ", column->parts, " heads ", column->heads);
+        all += concat(" gather_output ", column->gather_output, " sequence ",
+                      column->sequence_parallel, " parts ", column->parts, " heads ", column->heads,
+                      " sequence_dim ", column->sequence_dim);
       } else if (const auto* row = std::get_if<RowwiseParallel>(place.style)) {
         all += concat(" input_is_parallel ", row->input_is_parallel, " sequence ",
-                      row->sequence_parallel);
+                      row->sequence_parallel, " sequence_dim ", row->sequence_dim);
       } else if (const auto* output = std::get_if<PrepareModuleOutput>(place.style)) {
         all += concat(" shard_dim ", output->shard_dim);
       } else if (const auto* sequence = std::get_if<SequenceParallel>(place.style)) {
@@ -116,7 +139,8 @@ class Surgery {
       place.style = &style;
       any = true;
     }
-    PEAL_CHECK(any, "the plan's '", pattern, "' is no module of the model");
+    PEAL_CHECK(any, "the plan's '", pattern, "' is no module of the model; ",
+               names_beside(pattern, places_));
   }
 
   // Gradients of cut parameters are this rank's, and others' below would add up twice.

@@ -22,10 +22,14 @@
 // stands for any one name. Linear becomes ColumnParallelLinear or RowParallelLinear, and Embedding,
 // by RowwiseParallel, VocabParallelEmbedding (layers.h), in their places; handles of the model
 // stand for the new ones, and keys stay. What is not named is whole, and the same on all ranks. The
-// ranks of the group train on the same batches: give samplers the "dp" place. A plan may be of one
-// block of the model, and the next call's of others: what is cut stays as it is. A model that was
-// made without memory for its parameters (nn/empty_weights.h) gets its values here, what is cut a
-// layer at a time: no rank that came without them has the whole.
+// ranks of the group train on the same batches: give samplers the "dp" place. A forward of one's
+// own takes sizes from what its cut layers give, and not from its input: there are this rank's
+// heads alone (`q.view({q.size(0), q.size(1), -1, width})`), and with sequence_parallel all of the
+// sequence, of which the input is a part. Optimizers are made after the cut: one from before has
+// the whole tensors, which nothing computes with any more, and they would stay as they are without
+// a word. A plan may be of one block of the model, and the next call's of others: what is cut stays
+// as it is. A model that was made without memory for its parameters (nn/empty_weights.h) gets its
+// values here, what is cut a layer at a time: no rank that came without them has the whole.
 //
 // What is whole stays the same as each rank computes the same bits of it, which is not checked. On
 // devices attention in f16 and bf16 does not (docs/decisions/0061): where a plan leaves it whole,
