@@ -210,7 +210,7 @@ CheckpointFile::CheckpointFile(const std::filesystem::path& path)
     : path_(path), content_(std::make_shared<CheckpointContent>(read(path))) {
   PEAL_CHECK(content_->is_checkpoint, "load ", path.string(),
              ": this is a model, not a checkpoint (its metadata has no '", parts_key,
-             "'); use load_model");
+             "'); use load_model, or load_sharded where a wrapper has cut the model");
 }
 
 const Metadata& CheckpointFile::metadata() const { return content_->metadata; }

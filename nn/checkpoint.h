@@ -39,7 +39,9 @@ namespace peal::nn {
 
 void save_model(const std::filesystem::path& path, const Module& model,
                 const Metadata& metadata = {});
-// Of a checkpoint it takes the part "model". Errors name the file and all that differs.
+// Of a checkpoint it takes the part "model". Errors name the file and all that differs. Into a
+// model that a wrapper has cut load_sharded() (parallel/sharded/sharded_checkpoint.h) reads such a
+// file, as its part "model".
 void load_model(const std::filesystem::path& path, Module& model);
 
 // One of the things that make a checkpoint. REQUIRES: the object outlives this, unless it is a

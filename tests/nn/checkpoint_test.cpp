@@ -108,7 +108,8 @@ TEST_CASE("what does not fit is an error that names the file and the part") {
   check_has(error_of([&] {
               nn::load(model, {{"model", net}});
             }),
-            "this is a model, not a checkpoint (its metadata has no 'peal.parts'); use load_model");
+            "this is a model, not a checkpoint (its metadata has no 'peal.parts'); use load_model, "
+            "or load_sharded where a wrapper has cut the model");
   check_has(
       error_of([&] {
         nn::load(checkpoint, {{"model", net}, {"optimizer", sgd}});

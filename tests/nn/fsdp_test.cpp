@@ -184,6 +184,7 @@ TEST_CASE(
     CHECK(fsdp.state_dict()[0].second.to_vector<double>() == first);
     const std::string twice = message_of([&] { FSDP again(model, group); });
     CHECK(contains(twice, "1.weight already belongs to a distributed wrapper"));
+    CHECK(contains(twice, "FSDPOptions::wrap names the modules that are units of their own"));
     const std::string differ = message_of([&] {
       FSDP other(rank == 0 ? nn::mlp({3, 4}) : nn::mlp({3, 5}), group);
     });

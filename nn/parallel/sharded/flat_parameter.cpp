@@ -29,7 +29,8 @@ std::string where_to_read(const std::string& names, bool mixed) {
                 " are sharded, and not gathered here: call the model through its wrapper, and its ",
                 "parts as `fc(x)`, not `fc.forward(x)` (a hook that reads them comes behind the "
                 "wrapper's), take or load the ",
-                "wrapper's state_dict(), or read them within summon_full_parameters(); an ",
+                "wrapper's state_dict(), load files by nn::load_sharded(), or read them within ",
+                "summon_full_parameters(); an ",
                 "optimizer is to have the wrapper's local_parameters()",
                 mixed ? "; with param_dtype a forward and its backward are both within "
                         "summon_full_parameters(), or both outside"

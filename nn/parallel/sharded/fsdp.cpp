@@ -25,8 +25,10 @@ void check_shardable(NamedTensors parameters, const std::vector<std::string>& ig
     PEAL_CHECK(tensor.device() == leader.device(), name, " lies on ", tensor.device(), ", and ",
                first, " on ", leader.device(), "; a sharded model lies on one device");
     if (!tensor.requires_grad()) continue;
-    PEAL_CHECK(!tensor.grad_slot().has_final_hook(), name,
-               " already belongs to a distributed wrapper; destroy that one first");
+    PEAL_CHECK(
+        !tensor.grad_slot().has_final_hook(), name,
+        " already belongs to a distributed wrapper; destroy that one first, and shard the whole "
+        "model once: FSDPOptions::wrap names the modules that are units of their own");
     PEAL_CHECK(!tensor.grad().defined(), name,
                " has a gradient; call zero_grad() before the model is wrapped");
   }

@@ -22,6 +22,12 @@
 // by the same names: flat, and some of them empty. So optimizers that change each element by itself
 // (SGD, Adam) train as on one device; those that look at several together (Muon, Adafactor, LAMB,
 // LARS, LBFGS) refuse pieces, and so do nn::clip_grad_norm_ and a GradScaler without the group.
+// Groups that go by shapes ask the model's, as pieces have lost theirs:
+//
+//   for (const auto& [name, piece] : fsdp.local_parameters()) {
+//     (gpt.get_parameter(name).dim() < 2 ? plain : decayed).emplace_back(name, piece);
+//   }
+//
 // What a forward writes into parameters (Embedding's max_norm) is an Error: write between steps,
 // within summon_full_parameters() or, element by element, into the pieces.
 //
