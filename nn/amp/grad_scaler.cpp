@@ -59,6 +59,10 @@ void GradScaler::unscale_(Optimizer& optimizer) {
                      "give the scaler the wrapper's group, so that all ranks leave out a step that "
                      "one cannot take");
   }
+  PEAL_CHECK(group_ || !optimizer.lacks_gradients(),
+             "GradScaler: unscale_ without a group: other ranks have gradients of this model that "
+             "this one has not, and would step where this one leaves the step out; give the scaler "
+             "the group of the Pipe or ShardedDDP, nn::GradScaler(options, group)");
   const bool infinite = group_ ? any_infinite(optimizer) : is_infinite(optimizer);
   found_[&optimizer] = {infinite, false};
 }

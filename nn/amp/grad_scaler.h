@@ -46,8 +46,8 @@ class GradScaler {
   // Divides the gradients by the scale, and finds out whether all are finite. Collective with a
   // group, whose ranks all get an Error that one has met. Error when it or step was called before
   // for this optimizer since the last update, and for f16 gradients, which what comes out might not
-  // fit into: keep such parameters in f32; and without a group for pieces of sharded parameters, of
-  // which each rank has others.
+  // fit into: keep such parameters in f32; and without a group where other ranks have gradients
+  // that this one has not: of pieces of sharded parameters, and Optimizer::lacks_gradients().
   void unscale_(Optimizer& optimizer);
   // optimizer.step() if all gradients are finite; unscales first where that was not done. Returns
   // whether it took the step. Error when called twice since the last update.

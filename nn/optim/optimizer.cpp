@@ -74,7 +74,7 @@ void Optimizer::add_group(const Parameters& parameters, std::vector<double> sett
   if (names_of_.needs_whole) {
     check_not_pieces(name(), tensors, instead_of_pieces);
   }
-  PEAL_CHECK(!tensors.empty() || parameters.may_be_empty, name(), ": there are no parameters",
+  PEAL_CHECK(!tensors.empty() || parameters.part_of_model, name(), ": there are no parameters",
              groups_.empty() ? " (a module has those that add_parameter and add have registered)"
                              : concat(" in group ", groups_.size()));
   std::unordered_set<const TensorBody*> seen;
@@ -99,6 +99,7 @@ void Optimizer::add_group(const Parameters& parameters, std::vector<double> sett
     names_.resize(before);
     throw;
   }
+  part_of_model_ = part_of_model_ || parameters.part_of_model;
   group_of_.resize(parameters_.size(), groups_.size());
   groups_.push_back({std::move(settings), static_cast<std::int64_t>(tensors.size()), std::nullopt});
   states_.resize(parameters_.size());

@@ -58,9 +58,10 @@ namespace peal::nn {
 struct Parameters {
   std::vector<Tensor> tensors;
   std::vector<std::string> names;  // as many, or none
-  // Those of a part of a model, whose other parts other ranks have: none here is then no mistake
-  // (Pipe::parameters(): a stage of activations alone). Otherwise it is an Error.
-  bool may_be_empty = false;
+  // Those of a part of a model, whose other parts other ranks have (Pipe::parameters()): none here
+  // is then no mistake (a stage of activations alone), otherwise it is an Error; and a GradScaler
+  // asks all of them.
+  bool part_of_model = false;
 
   Parameters(std::vector<Tensor> list) : tensors(std::move(list)) {}  // NOLINT: a conversion
   Parameters(std::initializer_list<Tensor> list) : tensors(list) {}   // NOLINT
@@ -106,6 +107,10 @@ class Optimizer {
   // the rank that steps it.
   std::int64_t state_bytes(std::size_t parameter) const;
   std::size_t group_count() const { return groups_.size(); }
+  // Whether other ranks have gradients of the same model that this one has not, so that what goes
+  // by all of them asks these ranks, too (Parameters::part_of_model;
+  // parallel/sharded/sharded_ddp.h).
+  virtual bool lacks_gradients() const { return part_of_model_; }
   // By name ("lr", "weight_decay", ...); Error that lists the names for another, and for a value
   // that makes no sense.
   double setting(std::string_view name, std::size_t group = 0) const;
@@ -183,8 +188,8 @@ class Optimizer {
   // A derived constructor adds its groups.
   explicit Optimizer(Names names);
 
-  // `settings` in the order of their names, flags included. Error for no parameters, unless there
-  // may be none (may_be_empty), one that comes twice, a name that does, one that is not a leaf.
+  // `settings` in the order of their names, flags included. Error for no parameters, unless others
+  // have some (part_of_model), one that comes twice, a name that does, one that is not a leaf.
   void add_group(const Parameters& parameters, std::vector<double> settings);
 
   // Error for settings that make no sense; this one knows the limits that Names gives.
@@ -285,6 +290,7 @@ class Optimizer {
   std::vector<State> states_;          // by parameter
   // By parameter: another rank steps it, so it has no state here. Those behind the last: none does.
   std::vector<bool> elsewhere_;
+  bool part_of_model_ = false;  // Parameters of a group are
   std::shared_ptr<Optimizer*> self_ = std::make_shared<Optimizer*>(this);  // for graphs
 };
 

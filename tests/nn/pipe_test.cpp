@@ -267,6 +267,25 @@ TEST_CASE("with the group a scaler leaves a step out in all stages, and goes on 
   });
 }
 
+TEST_CASE("a scaler without the group is an Error on a stage, and none on a pipe of one rank") {
+  for (const int world : {1, 2}) {
+    ranks(world, [&](const Group& group, int) {
+      nn::Pipe pipe(group, uneven_model(), {.micro_batches = 2});
+      nn::SGD optimizer(pipe.parameters(), sgd);
+      nn::GradScaler scaler({.init_scale = 8});
+      pipe.step(input_of(0), target_of(),
+                [&](const Tensor& y, const Tensor& t) { return scaler.scale(squares(y, t)); });
+      if (world == 1) {
+        CHECK(scaler.step(optimizer));
+      } else {
+        const char* const advice = "give the scaler the group of the Pipe or ShardedDDP";
+        CHECK_THROWS_WITH(scaler.unscale_(optimizer), doctest::Contains(advice));
+        CHECK_THROWS_WITH(scaler.step(optimizer), doctest::Contains(advice));
+      }
+    });
+  }
+}
+
 TEST_CASE("pipelines on shares of a batch, averaged once a step, are one process") {
   ranks(4, [](const Group& group, int) {
     const Trained& one = by_one_process();

@@ -227,6 +227,22 @@ TEST_CASE("an infinite gradient of one owner leaves the step out on all ranks") 
   });
 }
 
+TEST_CASE("a scaler without the group is an Error, as each rank has its own gradients alone") {
+  two([](const Group& group, int) {
+    Shared shared(group);
+    nn::GradScaler scaler;
+    scaler.scale(loss(*shared.ddp, 1)).backward();
+    CHECK_THROWS_WITH(scaler.step(*shared.optimizer),
+                      doctest::Contains("give the scaler the group of the Pipe or ShardedDDP"));
+    Mlp whole;  // DDP gives all ranks all of them
+    make_whole(whole);
+    Zero<nn::SGD> optimizer(group, whole.named_parameters(), nn::SGDOptions{.lr = 0.25});
+    DDP ddp(whole, group);
+    scaler.scale(loss(ddp, 1)).backward();
+    CHECK(scaler.step(optimizer));
+  });
+}
+
 TEST_CASE("parameters that are frozen and thawed, and some that are not the optimizer's") {
   two([](const Group& group, int rank) {
     Mlp model, alone;

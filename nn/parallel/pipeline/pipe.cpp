@@ -247,7 +247,7 @@ Tensor Pipe::shared_outputs(bool broadcast) const {
 
 Parameters Pipe::parameters() const {
   Parameters all = local_.named_parameters();
-  all.may_be_empty = true;
+  all.part_of_model = group_.world() > 1;
   return all;
 }
 

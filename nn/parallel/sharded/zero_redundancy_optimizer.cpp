@@ -99,15 +99,16 @@ void OptimizerShards::place(Optimizer& optimizer) {
     trained_.push_back(parameters[p].requires_grad());
   }
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    (*owners_)[&parameters[p].body()] = {parameters[p], placement_.owners[p]};
+    owners_->of[&parameters[p].body()] = {parameters[p], placement_.owners[p]};
   }
   forget();
 }
 
 std::function<int(const Tensor& parameter)> OptimizerShards::owner_of() const {
+  owners_->asked = true;
   return [owners = owners_](const Tensor& parameter) {
-    const auto found = owners->find(&parameter.body());
-    return found == owners->end() ? everyone : found->second.second;
+    const auto found = owners->of.find(&parameter.body());
+    return found == owners->of.end() ? everyone : found->second.second;
   };
 }
 

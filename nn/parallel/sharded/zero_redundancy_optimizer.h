@@ -74,8 +74,13 @@ class OptimizerShards {
   std::function<int(const Tensor& parameter)> owner_of() const;
 
  private:
+  // Whether owner_of() was called, by who reduces gradients to owners.
+  bool owners_are_asked() const { return group_.world() > 1 && owners_->asked; }
   // Of those that are placed; the tensors hold the keys.
-  using Owners = std::unordered_map<const TensorBody*, std::pair<Tensor, int>>;
+  struct Owners {
+    std::unordered_map<const TensorBody*, std::pair<Tensor, int>> of;
+    bool asked = false;
+  };
   std::string describe(const Optimizer& optimizer, const Placement& placement) const;
   void plan(const Optimizer& optimizer);
   void send(const Optimizer& optimizer);
@@ -124,6 +129,11 @@ class ZeroRedundancyOptimizer : public Inner {
 
   // What this rank owns, for a sharded checkpoint (sharded_checkpoint.h): nothing to consolidate.
   LocalState local_state() override { return shards_.local_state(*this); }
+  // With ShardedDDP.
+  bool lacks_gradients() const override {
+    return Inner::lacks_gradients() || shards_.owners_are_asked();
+  }
+
 
   // Who owns what, over which ranks, and what does it for any optimizer.
   const Placement& placement() const { return shards_.placement(); }
