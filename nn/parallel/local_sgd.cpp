@@ -2,8 +2,10 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/stateful.h>
 #include <peal/comm/group/agree.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/local_sgd.h>
 
+#include <unordered_map>
 #include <utility>
 
 namespace peal::nn {
@@ -21,11 +23,44 @@ std::int64_t step_of(std::string_view who, const NamedTensors& state) {
 }  // namespace
 
 struct PostLocalSGDState::Body {
+  // Of ranks that train by themselves: a broadcast after each step would make one rank's parameters
+  // those of all (an owner's, who steps for all: ZeroRedundancyOptimizer). One alone may be of what
+  // has joined the model.
+  class BroadcastWatch {
+   public:
+    void check(const comm::ProcessGroup& group, const GradBucket& bucket) {
+      for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+        const Tensor& parameter = bucket.parameters[i];
+        const std::uint64_t now = parameter.storage()->broadcasts();
+        const auto [found, first] = seen_.try_emplace(&parameter.body(), Seen{parameter, now, 0});
+        Seen& seen = found->second;
+        seen.in_a_row = now > seen.broadcasts ? seen.in_a_row + 1 : 0;
+        seen.broadcasts = now;
+        if (seen.in_a_row < 2) continue;
+        fail_everywhere(
+            group, concat(bucket.label.text, ": ", bucket.names[i],
+                          " was broadcast after each of the last two steps, in which each rank "
+                          "had gradients of its own, so that those of all but one are lost: a "
+                          "ZeroRedundancyOptimizer steps by the owner's gradients alone; take "
+                          "its optimizer by itself"));
+      }
+    }
+
+   private:
+    struct Seen {
+      Tensor parameter;  // holds the key
+      std::uint64_t broadcasts;
+      int in_a_row;
+    };
+    std::unordered_map<const TensorBody*, Seen> seen_;
+  };
+
   comm::ProcessGroup group, subgroup;
   PostLocalSGDOptions options;
   std::int64_t step = 0;
   bool agreed = false;
   OneWrapper wrapper{};
+  BroadcastWatch watch{};
 
   // Ranks that differ here would average over all on some of them, and over a part on others.
   void agree() {
@@ -55,11 +90,12 @@ CommHook post_localSGD_hook(const PostLocalSGDState& state) {
   return [body = state.body_](GradBucket& bucket) {
     body->wrapper.check(bucket, "PostLocalSGDState");
     body->agree();
-    auto& [group, subgroup, options, step, agreed, wrapper] = *body;
+    auto& [group, subgroup, options, step, agreed, wrapper, watch] = *body;
     const bool all = step < options.start_localSGD_iter;
     if (bucket.is_last) ++step;
     if (all) return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
     if (!subgroup || !options.post_local_gradient_allreduce) {
+      watch.check(group, bucket);
       bucket.averaged = Averaged::not_at_all;
       return comm::Work();
     }

@@ -47,7 +47,9 @@ class PostLocalSGDState {
 };
 
 // Of one wrapper: a call for another, while that lives, is an Error. It shares the state with that
-// object. Its first call is an Error on all ranks where their options or steps differ.
+// object. Its first call is an Error on all ranks where their options or steps differ; and so is,
+// where each rank has gradients of its own, the third such step whose parameters one rank gives to
+// all (ZeroRedundancyOptimizer).
 CommHook post_localSGD_hook(const PostLocalSGDState& state);
 
 struct PeriodicModelAveragerOptions {

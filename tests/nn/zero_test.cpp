@@ -3,6 +3,7 @@
 // one process in f64, and against DDP with that optimizer bit for bit; and where ranks differ, all
 // are told.
 #include <peal/nn/optim/clip_grad.h>
+#include <peal/nn/parallel/local_sgd.h>
 #include <peal/tests/difference.h>
 #include <peal/tests/errors.h>
 
@@ -293,5 +294,31 @@ TEST_CASE("what fails in one rank's step is told to all") {
   for (const std::string& error : errors) {
     check_has(error, "[zero] rank 1: SGD: step 1 failed");
     check_has(error, "no such kernel");
+  }
+}
+
+TEST_CASE("with gradients of each rank's own owners would step alone, which is an Error on all") {
+  for (const bool shared : {true, false}) {
+    std::string said;
+    const auto train = [&](const Group& group, int rank) {
+      SmallNet model;
+      DDP ddp(model, group);
+      ddp.register_comm_hook(nn::post_localSGD_hook({group, {}, {.start_localSGD_iter = 2}}));
+      const auto optimizer =
+          optimizer_of<nn::SGD>(shared ? &group : nullptr, nn::Parameters(model.named_parameters()),
+                                nn::SGDOptions{.lr = 0.1})
+              .optimizer;
+      for (int step = 0; step < 6; ++step) {
+        optimizer->zero_grad();
+        small_loss(ddp, model, step, rank, rank + 1).backward();
+        optimizer->step();
+      }
+    };
+    if (shared) {
+      said = failure(train);
+      check_has(said, "a ZeroRedundancyOptimizer steps by the owner's gradients alone");
+    } else {
+      two(train);
+    }
   }
 }

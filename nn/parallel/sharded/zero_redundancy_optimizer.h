@@ -12,7 +12,9 @@
 // It is such an optimizer, around any of them whose steps go parameter by parameter, your own too
 // (so not LBFGS): groups, settings, schedules, clip_grad_norm_ and GradScaler are as ever, as each
 // rank has all gradients. REQUIRES: they are the same on all ranks, as DDP makes them, or at least
-// the owner's are right.
+// the owner's are right. So it does not go with local SGD (local_sgd.h, outer_step.h) over its
+// ranks, where updates of all but the owner would be lost; over those among which gradients are
+// averaged it does.
 //
 // Whole parameters have one owner each, which stays: a frozen one counts as one element then, so
 // where large ones are to be thawed, make the optimizer after that, or add them then.
@@ -72,10 +74,10 @@ class OptimizerShards {
   // Of a parameter, and `everyone` (bucket_plan.h) for one that is not the optimizer's. It may
   // outlive this.
   std::function<int(const Tensor& parameter)> owner_of() const;
-
- private:
   // Whether owner_of() was called, by who reduces gradients to owners.
   bool owners_are_asked() const { return group_.world() > 1 && owners_->asked; }
+
+ private:
   // Of those that are placed; the tensors hold the keys.
   struct Owners {
     std::unordered_map<const TensorBody*, std::pair<Tensor, int>> of;
@@ -127,13 +129,13 @@ class ZeroRedundancyOptimizer : public Inner {
     Inner::load_state_dict(state);
   }
 
-  // What this rank owns, for a sharded checkpoint (sharded_checkpoint.h): nothing to consolidate.
-  LocalState local_state() override { return shards_.local_state(*this); }
   // With ShardedDDP.
   bool lacks_gradients() const override {
     return Inner::lacks_gradients() || shards_.owners_are_asked();
   }
 
+  // What this rank owns, for a sharded checkpoint (sharded_checkpoint.h): nothing to consolidate.
+  LocalState local_state() override { return shards_.local_state(*this); }
 
   // Who owns what, over which ranks, and what does it for any optimizer.
   const Placement& placement() const { return shards_.placement(); }
