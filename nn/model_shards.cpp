@@ -181,17 +181,19 @@ IncompatibleKeys load_checkpoint_in_model(Module& model, const fs::path& from, b
     fail(concat(from.string(), ": ", error.what()));
   }
   for (const SafetensorsFile& file : opened) file.check();
-  std::unordered_map<std::string, Tensor> own;
-  for (auto& [name, tensor] : model.state_dict()) own.emplace(name, tensor);
-  const NoGrad guard;
+  std::unordered_map<std::string_view, std::pair<const SafetensorsFile*, const SavedTensor*>> there;
   for (const SafetensorsFile& file : opened) {
-    for (const SavedTensor& each : file.tensors()) {
-      const auto into = own.find(each.name);
-      if (into == own.end()) continue;
-      const Tensor read = Tensor::empty(each.shape, each.dtype, Device{});
-      file.read(each.name, 0, read);
-      into->second.copy_(cast(read, into->second.dtype()));
-    }
+    for (const SavedTensor& each : file.tensors()) there[each.name] = {&file, &each};
+  }
+  const NoGrad guard;
+  TiedWrites writes(model.class_name());
+  for (const auto& [name, own] : model.state_dict()) {
+    const auto found = there.find(name);
+    if (found == there.end()) continue;
+    const auto& [file, each] = found->second;
+    const Tensor read = Tensor::empty(each->shape, each->dtype, Device{});
+    file->read(name, 0, read);
+    writes.write(name, own, read);
   }
   return passed_over;
 }

@@ -252,6 +252,18 @@ TEST_CASE("a tied tensor comes by any of its names") {
             "2 differences\n  missing: same f32 [2, 2]\n  missing: a.weight f32 [2, 2]");
 }
 
+TEST_CASE("of a tied tensor's names that have other values the last in the model counts") {
+  Tied net;
+  NamedTensors state{
+      {"a.weight", full({2, 2}, 2.0)}, {"same", full({2, 2}, 1.0)}, {"a.bias", Tensor::zeros({2})}};
+  for (const bool turned : {false, true}) {
+    if (turned) std::swap(state[0], state[1]);
+    fill_(net.same, 0.0);
+    net.load_state_dict(state);
+    CHECK(net.same.to_vector<float>() == std::vector<float>(4, 2));
+  }
+}
+
 TEST_CASE("a module is found in whatever wraps it") {
   Wrapper wrapper{Scaled()};
   nn::Module any = wrapper;

@@ -180,12 +180,14 @@ class Pipe {
     std::string name;
     int from, to, number;
   };
-  // A parameter that layers of several ranks share: its name on this one, and the first in the
-  // model.
+  // A parameter that layers of several ranks share: its name on this one, the first in the model,
+  // and all.
   struct Tie {
     Tensor parameter;
     std::string name, first;
     std::vector<int> ranks;
+    std::vector<std::string> names;
+    bool has(std::string_view key) const;
     bool is_home(int rank) const;  // it counts there
   };
   struct Given;

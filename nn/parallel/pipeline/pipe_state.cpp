@@ -5,6 +5,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
 #include <peal/comm/group/agree.h>
+#include <peal/nn/module_keys.h>
 #include <peal/nn/optim/optimizer.h>
 #include <peal/nn/parallel/cut_parameters.h>
 #include <peal/nn/parallel/pipeline/parcel.h>
@@ -107,11 +108,14 @@ void Pipe::load_state_dict(const NamedTensors& state) {
   const CutParameters cuts(local_);
   local_.load_state_dict(cuts.parts(own_of(state), a_pipe));
   const NoGrad guard;
+  TiedWrites writes("Pipe");
   for (const Tie& tie : ties_) {  // one value on all ranks, as one process has one tensor
-    for (const auto& [key, value] : state) {
-      if (key != tie.first) continue;
-      const Tensor mine = cuts.parts({{tie.name, value}}, a_pipe)[0].second;
-      tie.parameter.copy_(cast(mine, tie.parameter.dtype()));
+    for (const std::string& name : tie.names) {
+      for (const auto& [key, value] : state) {
+        if (key != name) continue;
+        const Tensor mine = cuts.parts({{tie.name, value}}, a_pipe)[0].second;
+        writes.write(name, tie.parameter.detach(), mine);
+      }
     }
   }
 }
@@ -194,7 +198,8 @@ ShardedState Pipe::saved() {
                      WantedRanges ranges = all_of(saved);
                      for (std::size_t i = 0; i < saved.size(); ++i) {
                        const std::string& name = saved[i].name;
-                       const auto tie = std::ranges::find(ties_, name, &Tie::first);
+                       const auto tie = std::ranges::find_if(
+                           ties_, [&](const Tie& each) { return each.has(name); });
                        if (!lies_elsewhere(name)) {
                          own.push_back(saved[i]);
                        } else if (tie == ties_.end()) {

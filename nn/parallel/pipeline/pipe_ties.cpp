@@ -20,6 +20,7 @@ struct Shared {
   Tensor tensor;
   std::string first;  // of all
   std::map<int, std::string> names;
+  std::vector<std::string> all;
 };
 
 std::vector<Shared> shared_between(
@@ -31,8 +32,9 @@ std::vector<Shared> shared_between(
     for (const auto& [below, tensor] : of_layers[i].second) {
       const std::string name = of_layers[i].first + "." + below;
       const auto [found, fresh] = place.try_emplace(&tensor.body(), all.size());
-      if (fresh) all.push_back({tensor, name, {}});
+      if (fresh) all.push_back({tensor, name, {}, {}});
       all[found->second].names.try_emplace(rank_of[i], name);
+      all[found->second].all.push_back(name);
     }
   }
   std::erase_if(all, [](const Shared& one) { return one.names.size() == 1; });
@@ -62,12 +64,16 @@ std::string Pipe::add_ties(const std::vector<std::pair<std::string, Module>>& la
     }
     const auto own = shared.names.find(group_.rank());
     if (own == shared.names.end()) continue;
-    ties_.push_back({shared.tensor, own->second, shared.first, std::move(ranks)});
+    ties_.push_back({shared.tensor, own->second, shared.first, std::move(ranks), shared.all});
   }
   return lines;
 }
 
 bool Pipe::Tie::is_home(int rank) const { return ranks.front() == rank; }
+
+bool Pipe::Tie::has(std::string_view key) const {
+  return std::ranges::find(names, key) != names.end();
+}
 
 // f of all ranks' tensors, in their order, on the first of them; all get what it gives.
 Tensor Pipe::met(const Tie& tie, const Tensor& mine,

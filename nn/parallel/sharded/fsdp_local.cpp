@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // This rank's part of sharded parameters and of their optimizer's state, for sharded checkpoints.
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/ops/choose.h>
+#include <peal/nn/module_keys.h>
 #include <peal/nn/optim/optimizer.h>
 #include <peal/nn/parallel/sharded/fsdp_state.h>
 
@@ -11,10 +11,6 @@
 
 namespace peal::nn {
 namespace {
-
-void write_piece(const Tensor& to, const Tensor& from) {
-  to.copy_(cast(from, to.dtype()).to(to.device()));
-}
 
 // Of several that have the same elements the first saves them.
 bool another_replica(const ShardGroups& groups) {
@@ -65,14 +61,17 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
   // Empty pieces are written, too: their versions tell all ranks alike what is to be gathered.
   const auto load = [state, with_piece](const NamedTensors& pieces) {
     const NoGrad guard;
-    std::unordered_map<std::string, Tensor> own;
-    for (auto& [key, tensor] : state->module.state_dict()) own.emplace(key, tensor);
-    for (const auto& [key, tensor] : pieces) {
+    std::unordered_map<std::string_view, Tensor> given;
+    for (const auto& [key, tensor] : pieces) given.emplace(key, tensor);
+    TiedWrites writes(state->module.class_name());
+    for (const auto& [key, own] : state->module.state_dict()) {
+      const auto found = given.find(key);
+      if (found == given.end()) continue;
       const bool sharded =
-          with_piece(key, [&, &from = tensor](const Tensor& piece, const ElementRange& range) {
-            write_piece(piece, from.detach({range.count}, 0));
+          with_piece(key, [&, &key = key](const Tensor& piece, const ElementRange& range) {
+            writes.write(key, piece, found->second.detach({range.count}, 0));
           });
-      if (!sharded) write_piece(own.at(key), tensor);
+      if (!sharded) writes.write(key, own, found->second);
     }
   };
   return {.save = save, .want = want, .load = load, .checked = true};
