@@ -82,22 +82,33 @@ void of_part(const Loading& loading, F&& f) {
   }
 }
 
-// f(run, begin, end, piece) with each part of a run in that file which this rank wants: elements of
-// the flattened tensor, and where they belong.
-template <class F>
-void with_wanted(const Loading& loading, std::size_t file, F&& f) {
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < loading.saved.size(); ++i) {
-    if (!loading.wanted[i]) continue;
-    const auto [begin, count] = *loading.wanted[i];
-    const Tensor piece = loading.pieces[next++].second.detach({count});
-    for (const auto& run : loading.entries[i]->runs) {
-      const std::int64_t from = std::max(begin, run.begin);
-      const std::int64_t end = std::min(begin + count, run.end);
-      if (run.file == file && from < end)
-        f(run, from, end, piece.detach({end - from}, from - begin));
+// A part of a run that this rank wants: where it begins in the run, and where it belongs.
+struct Wanted {
+  const Loading* loading;
+  const CheckpointIndex::Run* run;
+  std::int64_t from;
+  Tensor into;
+};
+
+// By file.
+std::vector<std::vector<Wanted>> wanted_of(const std::vector<Loading>& all, std::size_t files) {
+  std::vector<std::vector<Wanted>> wanted(files);
+  for (const Loading& loading : all) {
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < loading.saved.size(); ++i) {
+      if (!loading.wanted[i]) continue;
+      const auto [begin, count] = *loading.wanted[i];
+      const Tensor piece = loading.pieces[next++].second.detach({count});
+      for (const auto& run : loading.entries[i]->runs) {
+        const std::int64_t from = std::max(begin, run.begin);
+        const std::int64_t end = std::min(begin + count, run.end);
+        if (from >= end) continue;
+        wanted[run.file].push_back(
+            {&loading, &run, from - run.begin, piece.detach({end - from}, from - begin)});
+      }
     }
   }
+  return wanted;
 }
 
 // `looks`: at all of its bytes, and not at its header alone.
@@ -119,15 +130,12 @@ std::string bits(const std::vector<bool>& all) {
 
 // The files that this rank opens: those that it reads from, and its share of all, for some may be
 // read by nobody.
-std::vector<bool> opened_files(const std::vector<Loading>& all, const Source& source,
+std::vector<bool> opened_files(const std::vector<std::vector<Wanted>>& wanted,
                                const checkpointed::Ranks& ranks) {
   const auto world = static_cast<std::size_t>(ranks.world());
-  std::vector<bool> opened(source.index.files.size());
+  std::vector<bool> opened(wanted.size());
   for (std::size_t f = 0; f < opened.size(); ++f) {
-    opened[f] = f % world == static_cast<std::size_t>(ranks.rank());
-    for (const Loading& loading : all) {
-      with_wanted(loading, f, [&](const auto&...) { opened[f] = true; });
-    }
+    opened[f] = !wanted[f].empty() || f % world == static_cast<std::size_t>(ranks.rank());
   }
   return opened;
 }
@@ -143,16 +151,20 @@ std::vector<bool> looked_at(const std::vector<bool>& opened, const Source& sourc
   std::string mine = concat(ranks.group.nodes().node[static_cast<std::size_t>(ranks.rank())]);
   const bool is_known = ::stat(source.folder.empty() ? "." : source.folder.c_str(), &folder) == 0;
   mine += is_known ? concat(" ", folder.st_dev, " ", folder.st_ino) : concat("r", ranks.rank());
-  const auto said = ranks.group.all_gather_object(mine + '\n' + bits(opened));
+  mine += '\n';
+  const auto said = ranks.group.all_gather_object(mine + bits(opened));
+  std::vector<int> same;  // who see it there
+  for (int rank = 0; rank < ranks.world(); ++rank) {
+    if (said[static_cast<std::size_t>(rank)].starts_with(mine)) same.push_back(rank);
+  }
   std::vector<bool> looks(opened.size());
   for (std::size_t f = 0; f < opened.size(); ++f) {
-    std::vector<int> among;  // who open it there
-    for (int rank = 0; rank < ranks.world(); ++rank) {
-      const std::string& theirs = said[static_cast<std::size_t>(rank)];
-      const auto end = theirs.find('\n');
-      if (theirs.substr(0, end) == mine && theirs[end + 1 + f] == '1') among.push_back(rank);
+    if (!opened[f]) continue;
+    std::vector<int> among;  // who open it as well
+    for (const int rank : same) {
+      if (said[static_cast<std::size_t>(rank)][mine.size() + f] == '1') among.push_back(rank);
     }
-    looks[f] = opened[f] && among[f % among.size()] == ranks.rank();
+    looks[f] = among[f % among.size()] == ranks.rank();
   }
   return looks;
 }
@@ -170,17 +182,14 @@ void make_pieces(std::vector<Loading>& all) {
 }
 
 // One file after the other, as there may be more than a process may have open.
-void read_pieces(const std::vector<Loading>& all, const Source& source,
+void read_pieces(const std::vector<std::vector<Wanted>>& wanted, const Source& source,
                  const std::vector<bool>& opened, const std::vector<bool>& looks) {
   for (std::size_t f = 0; f < opened.size(); ++f) {
     if (!opened[f]) continue;
     const SafetensorsFile file = open_file(source, source.index.files[f], looks[f]);
-    for (const Loading& loading : all) {
-      of_part(loading, [&] {
-        with_wanted(loading, f,
-                    [&](const auto& run, std::int64_t from, std::int64_t /*end*/,
-                        const Tensor& into) { file.read(run.tensor, from - run.begin, into); });
-      });
+    for (const auto& [loading, run, from, into] : wanted[f]) {
+      of_part(*loading,
+              [&, run = run, from = from, &into = into] { file.read(run->tensor, from, into); });
     }
   }
 }
@@ -237,6 +246,7 @@ Checkpoint load_sharded(const std::filesystem::path& folder, const std::vector<P
       "these are two checkpoints; let all ranks see one folder, or copy one to all");
   Checkpoint checkpoint;
   std::vector<Loading> all;
+  std::vector<std::vector<Wanted>> wanted;
   std::vector<bool> opened;
   ranks.together([&] {
     all = parts_of(source.index, parts, strict, checkpoint);
@@ -248,12 +258,13 @@ Checkpoint load_sharded(const std::filesystem::path& folder, const std::vector<P
       });
     }
     make_pieces(all);
-    opened = opened_files(all, source, ranks);
+    wanted = wanted_of(all, source.index.files.size());
+    opened = opened_files(wanted, ranks);
     return std::string();
   });
   const std::vector<bool> looks = looked_at(opened, source, ranks);
   ranks.together([&] {
-    read_pieces(all, source, opened, looks);
+    read_pieces(wanted, source, opened, looks);
     return std::string();
   });
   load_unchecked(all, ranks);
