@@ -28,6 +28,8 @@ struct LocalTensor {
   // The first of them, of the flattened whole; none: this is the whole, and the same on all ranks.
   std::optional<std::int64_t> begin = {};
   bool saved_elsewhere = false;  // another rank has the same elements, and saves them
+  // Of a whole that each rank trains by itself: saving it is an Error where it is not the same.
+  bool trained_apart = false;
 };
 
 struct ElementRange {

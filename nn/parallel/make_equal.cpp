@@ -41,6 +41,11 @@ std::array<std::uint64_t, 2> digest_of(const Tensor& tensor) {
   return comm::digest({static_cast<const char*>(here.raw()), here.view().bytes()});
 }
 
+std::string digest_line(std::string_view name, const Tensor& tensor) {
+  const auto [one, other] = digest_of(tensor);
+  return concat("\n", name, " of digest ", one, " ", other);
+}
+
 void make_values(const comm::ProcessGroup& group, const NamedTensors& tensors,
                  std::string_view who) {
   std::string_view name;

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace peal::nn {
@@ -26,5 +27,7 @@ void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors);
 
 // Of a tensor's bytes, wherever it lies (comm::digest).
 std::array<std::uint64_t, 2> digest_of(const Tensor& tensor);
+// "\nfc1.weight of digest 12 34", for a text that ranks compare.
+std::string digest_line(std::string_view name, const Tensor& tensor);
 
 }  // namespace peal::nn

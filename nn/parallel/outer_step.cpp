@@ -66,8 +66,7 @@ void OuterStep::agree(const std::string& wrong) {
     mine += concat("\n", name, " ", tensor.dtype(), " ", tensor.shape());
   }
   for (const auto& [name, tensor] : outer_ ? state_dict() : NamedTensors()) {  // that was loaded
-    const auto [one, other] = digest_of(tensor);
-    mine += concat("\n", name, " of digest ", one, " ", other);
+    mine += digest_line(name, tensor);
   }
   comm::agree_unless(
       group_, concat("[outer] ", who_), mine, wrong,

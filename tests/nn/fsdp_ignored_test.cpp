@@ -180,6 +180,82 @@ TEST_CASE("a sharded checkpoint has the optimizer's state of ignored modules, to
   }
 }
 
+TEST_CASE("a checkpoint of ignored modules that differ between ranks is an Error on all") {
+  const Folder folder;
+  for (const bool differ : {false, true}) {
+    CAPTURE(differ);
+    two([&](const Group& group, int rank) {
+      SmallConv model = fresh(make_conv);
+      FSDP fsdp(model, group, {.ignored_modules = {"fc1"}});
+      nn::AdamW optimizer(fsdp.local_parameters(), {.lr = 0.0, .weight_decay = 0.0});
+      const Batch batch = batch_of(model, 4, 1);
+      loss_of(fsdp, differ ? rows_of(batch, rank, 2) : batch).backward();
+      optimizer.step();  // moments
+      const nn::Part of_optimizer{"optimizer", fsdp.saved(optimizer)};
+      nn::Part of_model{"model", fsdp};
+      const auto save = [&](const nn::Part& part) {
+        return std::pair{error_of([&] { nn::save_sharded(folder.path, {part}, group); }),
+                         error_of([&] { part.consolidate_state_dict(); })};
+      };
+      const auto check = [&](const nn::Part& part, bool fails, const std::string& name) {
+        const auto [sharded, together] = save(part);
+        CHECK((sharded == "nothing") != fails);
+        CHECK((together == "nothing") != fails);
+        if (!fails) return;
+        check_has(sharded, name + " of digest");
+        check_has(sharded, "(ignored_modules) one file cannot have");
+        check_has(together, name + " of digest");
+        check_has(together, "(ignored_modules) one file cannot have");
+      };
+      check(of_model, false, "");
+      check(of_optimizer, differ, "fc1.weight.exp_avg");
+      if (!differ) return;
+      const NoGrad guard;
+      if (rank == 1) add_(model.fc1.named_parameters()[1].second, full({7}, 1.0, DType::f64));
+      check(of_model, true, "fc1.bias");
+      CHECK(fsdp.state_dict().size() == 8);  // each rank's own
+    });
+  }
+}
+
+TEST_CASE("an optimizer of other names on one rank is an Error on all where states are gathered") {
+  const auto all = failures(2, [&](const Group& group, int rank) {
+    SmallConv model = fresh(make_conv);
+    FSDP fsdp(model, group);
+    NamedTensors named = fsdp.local_parameters();
+    if (rank == 1) named.back().first = "another";
+    nn::AdamW optimizer(named, {.lr = 0.1});
+    loss_of(fsdp, batch_of(model, 2, rank)).backward();
+    optimizer.step();
+    fsdp.optimizer_state_dict(optimizer);
+  });
+  for (const std::string& message : all) {
+    check_has(message, "rank 1: another.exp_avg");
+    check_has(message, "is of no parameter of the model; make the optimizer of local_parameters()");
+  }
+}
+
+TEST_CASE("a sharded checkpoint in which tied parameters differ gives the last one's value") {
+  const Folder folder;
+  nn::GPT whole = fresh(make_gpt);
+  NamedTensors state;
+  for (auto& [name, tensor] : whole.state_dict()) {
+    const bool is_tied = name == "lm_head.weight" || name == "transformer.wte.weight";
+    const double value = name == "lm_head.weight" ? 2.0 : 1.0;
+    state.emplace_back(name, is_tied ? full(tensor.shape(), value, DType::f64) : tensor.clone());
+  }
+  whole.load_state_dict(state);
+  const std::filesystem::path file = folder.path / "model.safetensors";
+  std::filesystem::create_directories(folder.path);
+  save_safetensors(file, state);
+  two([&](const Group& group, int) {
+    nn::GPT model = fresh(make_gpt);
+    FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"GptBlock"})});
+    nn::load_sharded(file, {{"model", fsdp}}, group);
+    CHECK(difference(fsdp.state_dict(), whole.state_dict()) == 0);
+  });
+}
+
 TEST_CASE("a module may be called as the groups of an optimizer's state are") {
   struct Grouped : nn::Module {
     nn::Linear groups = add("groups", nn::Linear(3, 2));

@@ -71,7 +71,9 @@
 //
 // Modules of ignored_modules (experts that each rank has others of, a frozen table) are left alone:
 // not made equal, cut, gathered, rounded or reduced. Gradients of theirs are this rank's own, and
-// so is what a state has of them: a checkpoint has those of the rank that saves it, or rank 0's.
+// so is what a state has of them. A checkpoint has one value for all: saving one is an Error on all
+// ranks where such parameters differ between them, or their optimizer's state; of buffers it has
+// those of the rank that saves, or rank 0's. Each rank can save state_dict() by itself.
 //
 // Checkpoints (nn/checkpoint.h) have its states as parts, which load into the plain model and its
 // optimizer, too, and at any number of ranks; all ranks bring them together before one saves, as

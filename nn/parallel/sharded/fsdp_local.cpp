@@ -44,6 +44,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
         local.begin = range.begin;
         local.saved_elsewhere = another_replica(state->groups);
       });
+      local.trained_apart = state->is_ignored(key + ".");
       mine.push_back(std::move(local));
     }
     return mine;
@@ -100,6 +101,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
       PEAL_CHECK(found || state->is_ignored(key), "[fsdp] saving ", key,
                  ", which is of no parameter of the model; make the optimizer of "
                  "local_parameters()");
+      local.trained_apart = !found;
       mine.push_back(std::move(local));
     }
     return mine;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // An optimizer's state, of pieces and of whole parameters.
 #include <peal/autograd/core/error.h>
+#include <peal/comm/group/agree.h>
 #include <peal/nn/optim/optimizer.h>
+#include <peal/nn/parallel/make_equal.h>
+#include <peal/nn/parallel/planning.h>
 #include <peal/nn/parallel/sharded/fsdp_state.h>
 
 #include <algorithm>
@@ -32,6 +35,21 @@ bool FullyShardedDataParallel::State::is_ignored(std::string_view key) const {
                      [&](const auto& each) { return each.first == name; });
 }
 
+void FullyShardedDataParallel::State::check_pieces(const NamedTensors& state) const {
+  for (const auto& [key, tensor] : state) {
+    if (tensor.dim() == 0) continue;
+    const bool found = with_parameter(
+        key, [&, &key = key, &tensor = tensor](const FlatParameter& flat, std::size_t entry,
+                                               const ParameterSpec&) {
+          const Shape mine = flat.pieces()[entry].second.shape();
+          PEAL_CHECK(tensor.shape() == mine, key, ": of a piece ", mine,
+                     " expected a state of that shape, got ", tensor.shape());
+        });
+    PEAL_CHECK(found || is_ignored(key), key,
+               " is of no parameter of the model; make the optimizer of local_parameters()");
+  }
+}
+
 NamedTensors FullyShardedDataParallel::optimizer_state_dict(const Optimizer& optimizer) const {
   return state_->gathered(optimizer, {});
 }
@@ -40,16 +58,24 @@ NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimize
                                                        std::optional<int> to) const {
   const NoGrad guard;
   const bool is_taken = takes(to);
-  NamedTensors state = optimizer.local_state_dict();
+  NamedTensors state;
+  std::string mine;  // what all ranks gather, or one saves for all
+  const std::string wrong = why_not([&] {
+    state = optimizer.local_state_dict();
+    check_pieces(state);
+    for (const auto& [key, tensor] : state) {
+      if (tensor.dim() == 0) continue;
+      if (!is_ignored(key)) mine += "\n" + key;
+      if (is_ignored(key) && to) mine += digest_line(key, tensor);
+    }
+  });
+  comm::agree_unless(groups.all, "[fsdp] optimizer_state_dict", mine, wrong, advice_on_apart);
   for (auto& [key, tensor] : state) {
     if (tensor.dim() == 0) continue;  // a number, the same everywhere
-    const bool found = with_parameter(key, [&, &key = key, &tensor = tensor](
-                                               const FlatParameter& flat, std::size_t entry,
-                                               const ParameterSpec& parameter) {
+    with_parameter(key, [&, &key = key, &tensor = tensor](const FlatParameter& flat,
+                                                          std::size_t entry,
+                                                          const ParameterSpec& parameter) {
       const auto& at = flat.plan().entries[entry];
-      const Shape mine = flat.pieces()[entry].second.shape();
-      PEAL_CHECK(tensor.shape() == mine, "[fsdp] optimizer_state_dict: ", key, ": of a piece ",
-                 mine, " expected a state of that shape, got ", tensor.shape());
       std::vector<std::int64_t> counts;
       for (int rank = 0; rank < groups.shards.world(); ++rank) {
         counts.push_back(piece_of(flat.plan(), at, parameter.shape.numel(), rank).count);
@@ -60,8 +86,6 @@ NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimize
           .wait();
       if (is_taken) tensor = whole;
     });
-    PEAL_CHECK(found || is_ignored(key), "[fsdp] optimizer_state_dict: ", key,
-               " is of no parameter of the model; make the optimizer of local_parameters()");
   }
   if (!is_taken) return {};
   state = cuts.whole_of_optimizer(std::move(state), "[fsdp] ", saver(to));

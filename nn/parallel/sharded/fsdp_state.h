@@ -20,6 +20,11 @@
 
 namespace peal::nn {
 
+inline constexpr const char* advice_on_apart =
+    "make the optimizer of local_parameters() on every rank; what each trains by itself "
+    "(ignored_modules) one file cannot have: take state_dict() and optimizer_state_dict() on every "
+    "rank, and nn::save() them to a file of its own";
+
 // What is planned of a model that has these members.
 ModelOutline outline_of(const Module& model, const MemberList& members);
 // Of parameters and buffers within these modules, by all of their names: also by one that is tied
@@ -69,6 +74,11 @@ struct FullyShardedDataParallel::State {
                       const std::function<void(const FlatParameter& flat, std::size_t entry,
                                                const ParameterSpec& parameter)>& f) const;
 
+  // Error where an optimizer's state is not of this rank's pieces, element by element.
+  void check_pieces(const NamedTensors& state) const;
+  // Error on all ranks where parameters of ignored_modules differ between them: rank 0's, saved,
+  // would be all ranks'.
+  void check_ignored_are_equal() const;
   // Of a parameter of ignored_modules, whose name the key begins with.
   bool is_ignored(std::string_view key) const;
 

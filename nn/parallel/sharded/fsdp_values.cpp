@@ -2,7 +2,9 @@
 // What is asked of sharded parameters as a whole: their values by name, and the norm of gradients;
 // and the types of what goes into the model and comes out.
 #include <peal/autograd/core/error.h>
+#include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/clip_over_ranks.h>
+#include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/sharded/fsdp_state.h>
 
 #include <map>
@@ -18,6 +20,7 @@ NamedTensors FullyShardedDataParallel::state_dict() const {
 NamedTensors FullyShardedDataParallel::State::gathered(std::optional<int> to) {
   const NoGrad guard;
   const bool is_taken = takes(to);
+  if (to) check_ignored_are_equal();
   NamedTensors all;
   std::map<std::pair<const Storage*, std::int64_t>, Tensor> copies;  // tied ones stay tied
   const auto copy_those_there = [&] {
@@ -44,6 +47,12 @@ NamedTensors FullyShardedDataParallel::State::gathered(std::optional<int> to) {
   copies.clear();
   all = cuts.whole(std::move(all), saver(to));
   return is_left_out(to) ? NamedTensors() : all;
+}
+
+void FullyShardedDataParallel::State::check_ignored_are_equal() const {
+  std::string mine;
+  for (const auto& [name, tensor] : ignored) mine += digest_line(name, tensor);
+  if (!ignored.empty()) comm::agree(groups.all, "[fsdp] the model", mine, advice_on_apart);
 }
 
 // On one rank `to` is one of savers().

@@ -2,6 +2,7 @@
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/core/safetensors_checksum.h>
+#include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/sharded/checkpoint_index.h>
 #include <peal/nn/parallel/sharded/checkpoint_ranks.h>
 #include <peal/nn/parallel/sharded/sharded_checkpoint.h>
@@ -114,6 +115,7 @@ void remove_others(const std::filesystem::path& folder,
 struct Shard {
   CheckpointIndex index;
   NamedTensors tensors;
+  std::string apart = {};  // digests of what each rank trains by itself
 };
 
 Shard shard_of(const std::vector<Part>& parts, const checkpointed::Ranks& ranks,
@@ -130,6 +132,7 @@ Shard shard_of(const std::vector<Part>& parts, const checkpointed::Ranks& ranks,
       const std::string key = part.name() + "." + local.key;
       PEAL_CHECK(local.elements.defined(), key, " has no value");
       CheckpointIndex::Entry entry{{key, local.elements.dtype(), local.shape}, {}};
+      if (local.trained_apart) shard.apart += digest_line(key, local.elements);
       const std::int64_t count = local.elements.numel(), begin = local.begin.value_or(0);
       const bool saves = local.begin ? !local.saved_elsewhere : ranks.rank() == 0;
       if (count > 0 && saves) {
@@ -211,9 +214,10 @@ void save_sharded(const std::filesystem::path& folder, const std::vector<Part>& 
       [&] {
         shard = shard_of(parts, ranks, metadata);
         if (ranks.rank() == 0) number = begin_save(folder);
-        return checkpointed::list_of(shard.index.parts);
+        return checkpointed::list_of(shard.index.parts) + shard.apart;
       },
-      "save the same parts on every rank");
+      "save the same parts on every rank; what each trains by itself (ignored_modules) one file "
+      "cannot have: take state_dict() on every rank, and nn::save() it to a file of its own");
   if (group) number = std::stoi(group.broadcast_object(std::to_string(number)));
   const std::filesystem::path mine = folder / shard_name(number, ranks.rank(), ranks.world());
   std::vector<std::string> texts(1);
