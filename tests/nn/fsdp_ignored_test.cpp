@@ -4,6 +4,7 @@
 #include <peal/nn/parallel/sharded/sharded_checkpoint.h>
 #include <peal/tests/folder.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "fsdp_ranks.h"
@@ -244,6 +245,7 @@ TEST_CASE("a sharded checkpoint in which tied parameters differ gives the last o
     const double value = name == "lm_head.weight" ? 2.0 : 1.0;
     state.emplace_back(name, is_tied ? full(tensor.shape(), value, DType::f64) : tensor.clone());
   }
+  std::reverse(state.begin(), state.end());  // in the model's order, whatever the file's
   whole.load_state_dict(state);
   const std::filesystem::path file = folder.path / "model.safetensors";
   std::filesystem::create_directories(folder.path);
