@@ -41,7 +41,8 @@ inline constexpr std::string_view sharded_index_name = "checkpoint.index.json";
 
 // Collective; all ranks see the folder, which is made where it is not there. Error on all ranks,
 // and the checkpoint that was there before stays: what nn::save finds; a rank that cannot write,
-// and parts whose ranks leave out elements or have some twice.
+// parts whose ranks leave out elements or have some twice, and ignored modules of an FSDP model
+// that differ between ranks.
 void save_sharded(const std::filesystem::path& folder, const std::vector<Part>& parts,
                   const comm::ProcessGroup& group = {}, const Metadata& metadata = {});
 
