@@ -170,8 +170,8 @@ void check_softmax(Level level) {
 
 // What cross_entropy is made of, at lengths around a vector's and past the blocks of the sums.
 void check_exponentials(Level level) {
-  for (const std::int64_t n : {1, 15, 16, 17, 1024, 2500}) {
-    const Tensor x = normal<float>({n}, 1), expected = x.clone();
+  for (const std::int64_t n : {1, 15, 16, 17, 33, 1024, 1030, 2500}) {
+    const Tensor x = normal<float>({n}, 1), expected = x.clone(), other = x.clone();
     const float* from = x.data<float>();
     double total = 0;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -180,6 +180,8 @@ void check_exponentials(Level level) {
       expected.data<float>()[i] = static_cast<float>(0.75 * power - 0.125);
     }
     CHECK(math_loops(level).sum_of_exp(from, 2.5f, n) == doctest::Approx(total).epsilon(1e-6));
+    math_loops(level).exp_scaled(other.data<float>(), from, 2.5f, 0.75f, 0.125f, n);
+    CHECK(distance(other, expected) < 1e-6);
     math_loops(level).exp_scaled(x.data<float>(), from, 2.5f, 0.75f, 0.125f, n);
     CHECK(distance(x, expected) < 1e-6);
   }

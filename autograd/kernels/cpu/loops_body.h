@@ -22,19 +22,26 @@ namespace {
 // Blocks of 1024 are summed in 64 lanes of T, blocks in double: fast, and as exact as pairwise.
 template <class T>
 double sum(const T* x, std::int64_t n) {
-  constexpr int lanes = 64;
+  constexpr std::int64_t wide = lanes<T>;
+  constexpr int all = 64, vectors = all / wide;
   double total = 0;
   std::int64_t i = 0;
-  while (n - i >= lanes) {
-    T lane[lanes] = {};
-    const std::int64_t left = (n - i) / lanes, rounds = left < 16 ? left : 16;
-    for (std::int64_t round = 0; round < rounds; ++round, i += lanes) {
-      for (int l = 0; l < lanes; ++l) lane[l] += x[i + l];
+  while (n - i >= all) {
+    Vector<T> part[vectors] = {}, value;
+    const std::int64_t left = (n - i) / all, rounds = left < 16 ? left : 16;
+    for (std::int64_t round = 0; round < rounds; ++round, i += all) {
+#pragma GCC unroll 32
+      for (int v = 0; v < vectors; ++v) {
+        load(value, x + i + v * wide);
+        part[v] += value;
+      }
     }
-    for (int half = lanes / 2; half > 0; half /= 2) {
-      for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
+#pragma GCC unroll 8
+    for (int half = vectors / 2; half > 0; half /= 2) {
+#pragma GCC unroll 16
+      for (int v = 0; v < half; ++v) part[v] += part[v + half];
     }
-    total += static_cast<double>(lane[0]);
+    total += static_cast<double>(sum_of_lanes<T>(part[0]));
   }
   for (; i < n; ++i) total += static_cast<double>(x[i]);
   return total;
@@ -46,12 +53,31 @@ void add_to_doubles(double* total, const T* x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) total[i] += static_cast<double>(x[i]);
 }
 
+// In whole vectors, of which the last may overlap the one before.
 template <class T>
 T max(const T* x, std::int64_t n) {
-  T largest = x[0];
-#pragma omp simd reduction(max : largest)
-  for (std::int64_t i = 1; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
-  return largest;
+  constexpr std::int64_t wide = lanes<T>;
+  if (n < wide) {
+    T largest = x[0];
+    for (std::int64_t i = 1; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+    return largest;
+  }
+  Vector<T> most, other, value;
+  load(most, x + n - wide);
+  other = most;
+  std::int64_t i = 0;
+  for (; n - i >= 2 * wide; i += 2 * wide) {
+    load(value, x + i);
+    most = value > most ? value : most;
+    load(value, x + i + wide);
+    other = value > other ? value : other;
+  }
+  if (n - i >= wide) {
+    load(value, x + i);
+    most = value > most ? value : most;
+  }
+  most = other > most ? other : most;
+  return largest_lane<T>(most)[0];
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/loops_vector.h>
 #include <peal/autograd/kernels/functors.h>
 
 #include <cstdint>
@@ -13,49 +14,70 @@ namespace {
 
 constexpr std::int64_t norm_block = 1024;
 
-template <class T, class F>
-PEAL_ELEMENT double blocked_sum(std::int64_t n, F f) {
-  double total = 0;
+template <class T, int many, class Term>
+PEAL_ELEMENT void blocked_sums(double* sums, const Term& term, std::int64_t n) {
+  for (int j = 0; j < many; ++j) sums[j] = 0;
   for (std::int64_t begin = 0; begin < n; begin += norm_block) {
-    const std::int64_t end = n - begin < norm_block ? n : begin + norm_block;
-    T part = 0;
-#pragma omp simd reduction(+ : part)
-    for (std::int64_t i = begin; i < end; ++i) part += f(i);
-    total += static_cast<double>(part);
+    TermSums<T, many> part;
+    part.add(term, begin, n - begin < norm_block ? n : begin + norm_block);
+    for (int j = 0; j < many; ++j) sums[j] += part.sum(j);
   }
-  return total;
 }
 
 template <class T>
 struct SquareTerm {
   const T* x;
   T mean;
-  PEAL_ELEMENT T operator()(std::int64_t i) const { return (x[i] - mean) * (x[i] - mean); }
+  template <class V>
+  PEAL_ELEMENT void add(V* sums, std::int64_t i) const {
+    V value;
+    load(value, x + i);
+    value -= mean;
+    sums[0] += value * value;
+  }
 };
 template <class T>
 double squares(const T* x, double mean, std::int64_t n) {
-  return blocked_sum<T>(n, SquareTerm<T>{x, static_cast<T>(mean)});
+  double sum;
+  blocked_sums<T, 1>(&sum, SquareTerm<T>{x, static_cast<T>(mean)}, n);
+  return sum;
 }
 
 template <class T>
 struct DotTerm {
   const T *a, *b;
-  PEAL_ELEMENT T operator()(std::int64_t i) const { return a[i] * b[i]; }
+  template <class V>
+  PEAL_ELEMENT void add(V* sums, std::int64_t i) const {
+    V left, right;
+    load(left, a + i);
+    load(right, b + i);
+    sums[0] += left * right;
+  }
 };
 template <class T>
 double dot(const T* a, const T* b, std::int64_t n) {
-  return blocked_sum<T>(n, DotTerm<T>{a, b});
+  double sum;
+  blocked_sums<T, 1>(&sum, DotTerm<T>{a, b}, n);
+  return sum;
 }
 
 template <class T>
 struct AwayTerm {
   const T *a, *b;
-  PEAL_ELEMENT T operator()(std::int64_t i) const { return (a[i] - b[i]) * (a[i] - b[i]); }
+  template <class V>
+  PEAL_ELEMENT void add(V* sums, std::int64_t i) const {
+    V left, right;
+    load(left, a + i);
+    load(right, b + i);
+    sums[0] += (left - right) * (left - right);
+  }
 };
 template <class T>
 void distances(T* out, const T* a, const T* rows, std::int64_t count, std::int64_t n) {
   for (std::int64_t i = 0; i < count; ++i) {
-    out[i] = static_cast<T>(__builtin_sqrt(blocked_sum<T>(n, AwayTerm<T>{a, rows + i * n})));
+    double sum;
+    blocked_sums<T, 1>(&sum, AwayTerm<T>{a, rows + i * n}, n);
+    out[i] = static_cast<T>(__builtin_sqrt(sum));
   }
 }
 template <class T>
@@ -76,27 +98,31 @@ void distances_backward(T* __restrict da, T* __restrict drows, const T* dout, co
 }
 
 template <class T, bool weighted>
-PEAL_ELEMENT void moments_of(const T* dy, const T* w, const T* x, T mean, double* sums,
-                             std::int64_t n) {
-  sums[0] = sums[1] = 0;
-  for (std::int64_t begin = 0; begin < n; begin += norm_block) {
-    const std::int64_t end = n - begin < norm_block ? n : begin + norm_block;
-    T plain = 0, centred = 0;
-#pragma omp simd reduction(+ : plain, centred)
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T a = weighted ? dy[i] * w[i] : dy[i];
-      plain += a;
-      centred += a * (x[i] - mean);
+struct WeightedMomentsTerm {
+  const T *dy, *w, *x;
+  T mean;
+  template <class V>
+  PEAL_ELEMENT void add(V* sums, std::int64_t i) const {
+    V slope, value;
+    load(slope, dy + i);
+    load(value, x + i);
+    if constexpr (weighted) {
+      V weight;
+      load(weight, w + i);
+      slope *= weight;
     }
-    sums[0] += static_cast<double>(plain);
-    sums[1] += static_cast<double>(centred);
+    sums[0] += slope;
+    sums[1] += slope * (value - mean);
   }
-}
+};
 template <class T>
 void moments(const T* dy, const T* w, const T* x, double mean, double* sums, std::int64_t n) {
   const T centre = static_cast<T>(mean);
-  w != nullptr ? moments_of<T, true>(dy, w, x, centre, sums, n)
-               : moments_of<T, false>(dy, w, x, centre, sums, n);
+  if (w != nullptr) {
+    blocked_sums<T, 2>(sums, WeightedMomentsTerm<T, true>{dy, w, x, centre}, n);
+  } else {
+    blocked_sums<T, 2>(sums, WeightedMomentsTerm<T, false>{dy, w, x, centre}, n);
+  }
 }
 
 template <class T>

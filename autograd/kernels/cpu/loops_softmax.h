@@ -13,22 +13,65 @@
 namespace peal::cpu::PEAL_LEVEL {
 namespace {
 
+template <std::size_t... I>
+PEAL_ELEMENT Vector<std::int32_t> count_up(std::index_sequence<I...>) {
+  return Vector<std::int32_t>{I...};
+}
+
 // Sums of 1024 in T's lanes, those in double.
 double sum_of_exp(const float* x, float shift, std::int64_t n) {
+  constexpr std::int64_t wide = lanes<float>, block = 1024;
+  using Floats = Vector<float>;
+  using Ints = Vector<std::int32_t>;
+  const auto power = [shift](const float* from) __attribute__((always_inline)) {
+    Floats value;
+    load(value, from);
+    return falling_exponential_of<Floats, Ints>(value - shift);
+  };
   double total = 0;
-  for (std::int64_t begin = 0; begin < n; begin += 1024) {
-    const std::int64_t end = n - begin < 1024 ? n : begin + 1024;
+  if (n < wide) {
     float part = 0;
-#pragma omp simd reduction(+ : part)
-    for (std::int64_t i = begin; i < end; ++i) part += falling_exponential(x[i] - shift);
-    total += static_cast<double>(part);
+    for (std::int64_t i = 0; i < n; ++i) part += falling_exponential(x[i] - shift);
+    return static_cast<double>(part);
+  }
+  for (std::int64_t i = 0; i < n;) {
+    const std::int64_t end = n - i < block ? n : i + block;
+    Floats part = {}, other = {};
+    for (; end - i >= 2 * wide; i += 2 * wide) {
+      part += power(x + i);
+      other += power(x + i + wide);
+    }
+    if (end - i >= wide) {
+      part += power(x + i);
+      i += wide;
+    }
+    if (i < end) {  // the last vector, without what was summed before
+      const auto before = static_cast<std::int32_t>(i - (n - wide));
+      const Floats last = power(x + n - wide);
+      other += count_up(Lanes<float>{}) < before ? Floats{} : last;
+      i = end;
+    }
+    total += static_cast<double>(sum_of_lanes<float>(part + other));
   }
   return total;
 }
 
+// out may be x: the last vector, which may overlap the one before, is read first.
 void exp_scaled(float* out, const float* x, float shift, float scale, float less, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) out[i] = scale * falling_exponential(x[i] - shift) - less;
+  constexpr std::int64_t wide = lanes<float>;
+  using Floats = Vector<float>;
+  using Ints = Vector<std::int32_t>;
+  if (n < wide) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = scale * falling_exponential(x[i] - shift) - less;
+    return;
+  }
+  Floats last, value;
+  load(last, x + n - wide);
+  for (std::int64_t i = 0; i < n - wide; i += wide) {
+    load(value, x + i);
+    store(out + i, scale * falling_exponential_of<Floats, Ints>(value - shift) - less);
+  }
+  store(out + n - wide, scale * falling_exponential_of<Floats, Ints>(last - shift) - less);
 }
 
 // The sum as above.
@@ -45,11 +88,6 @@ double exp_shifted(float* out, const float* x, float shift, std::int64_t n) {
     total += static_cast<double>(part);
   }
   return total;
-}
-
-template <std::size_t... I>
-PEAL_ELEMENT Vector<std::int32_t> count_up(std::index_sequence<I...>) {
-  return Vector<std::int32_t>{I...};
 }
 
 // Several rows at once, so that one's sums do not wait for another's. x is overwritten; where out

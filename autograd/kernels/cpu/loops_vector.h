@@ -85,13 +85,17 @@ template <class V, std::size_t... I>
 PEAL_ELEMENT V zip_high(const V& a, const V& b, std::index_sequence<I...>) {
   return __builtin_shufflevector(a, b, (sizeof...(I) / 2 + I / 2 + I % 2 * sizeof...(I))...);
 }
+// Each lane becomes the sum of itself and the one `apart` on.
+template <int apart, class V, std::size_t... I>
+PEAL_ELEMENT V sum_of_pairs(const V& x, std::index_sequence<I...>) {
+  return x + __builtin_shufflevector(x, x, (I ^ apart)...);
+}
 template <class T>
-PEAL_ELEMENT T sum_of_lanes(const Vector<T>& x) {
-  T lane[lanes<T>], total = 0;
-  store(lane, x);
-#pragma omp simd reduction(+ : total)
-  for (int l = 0; l < lanes<T>; ++l) total += lane[l];
-  return total;
+PEAL_ELEMENT T sum_of_lanes(Vector<T> x) {
+  if constexpr (lanes < T >> 8) x = sum_of_pairs<8>(x, Lanes<T>{});
+  if constexpr (lanes < T >> 4) x = sum_of_pairs<4>(x, Lanes<T>{});
+  if constexpr (lanes < T >> 2) x = sum_of_pairs<2>(x, Lanes<T>{});
+  return sum_of_pairs<1>(x, Lanes<T>{})[0];
 }
 // Each lane becomes the larger of itself and the one `apart` on.
 template <int apart, class V, std::size_t... I>
@@ -107,6 +111,28 @@ PEAL_ELEMENT Vector<T> largest_lane(Vector<T> x) {
   if constexpr (lanes < T >> 2) x = larger_of_lanes<2>(x, Lanes<T>{});
   return larger_of_lanes<1>(x, Lanes<T>{});
 }
+
+// Sums of terms, four vectors at a time, as an addition takes so many cycles. A term adds what
+// element i gives to its sums: a vector of elements, or one.
+template <class Real, int many>
+struct TermSums {
+  Vector<Real> parts[4][many] = {};
+  Real rest[many] = {};
+
+  template <class Term>
+  PEAL_ELEMENT void add(const Term& term, std::int64_t i, std::int64_t end) {
+    constexpr std::int64_t wide = lanes<Real>;
+    for (; i + 4 * wide <= end; i += 4 * wide) {
+      for (int u = 0; u < 4; ++u) term.add(parts[u], i + u * wide);
+    }
+    for (; i + wide <= end; i += wide) term.add(parts[0], i);
+    for (; i < end; ++i) term.add(rest, i);
+  }
+  PEAL_ELEMENT double sum(int j) const {
+    const Vector<Real> all = (parts[0][j] + parts[1][j]) + (parts[2][j] + parts[3][j]);
+    return static_cast<double>(rest[j]) + static_cast<double>(sum_of_lanes<Real>(all));
+  }
+};
 
 }  // namespace
 }  // namespace peal::cpu::PEAL_LEVEL

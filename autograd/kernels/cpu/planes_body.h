@@ -27,7 +27,7 @@ PEAL_ELEMENT void load_wide(V& value, const T* from) {
   }
 }
 
-// A term adds what element i gives to its sums: a vector of elements, or one.
+// Terms of TermSums.
 template <class T>
 struct PlainTerm {
   const T* x;
@@ -64,26 +64,14 @@ struct MomentsTerm {
   }
 };
 
-// The term's sums over n elements of each image, four vectors at a time, as an addition takes so
-// many cycles.
+// The term's sums over n elements of each image.
 template <class Real, int many, class Term>
 PEAL_ELEMENT void sum_terms(double* sums, const Term& term, const PlaneBlock& o, std::int64_t n) {
-  constexpr std::int64_t wide = lanes<Real>;
-  Vector<Real> parts[4][many] = {};
-  Real rest[many] = {};
+  TermSums<Real, many> all;
   for (std::int64_t image = 0; image < o.images; ++image) {
-    std::int64_t i = image * o.stride;
-    const std::int64_t end = i + n;
-    for (; i + 4 * wide <= end; i += 4 * wide) {
-      for (int u = 0; u < 4; ++u) term.add(parts[u], i + u * wide);
-    }
-    for (; i + wide <= end; i += wide) term.add(parts[0], i);
-    for (; i < end; ++i) term.add(rest, i);
+    all.add(term, image * o.stride, image * o.stride + n);
   }
-  for (int j = 0; j < many; ++j) {
-    const Vector<Real> all = (parts[0][j] + parts[1][j]) + (parts[2][j] + parts[3][j]);
-    sums[j] = static_cast<double>(rest[j]) + static_cast<double>(sum_of_lanes<Real>(all));
-  }
+  for (int j = 0; j < many; ++j) sums[j] = all.sum(j);
 }
 
 // f(channel, its piece's first element, how many) of each piece of a plane.
