@@ -8,24 +8,22 @@
 namespace peal::cpu {
 namespace {
 
-// f(first channel, columns from there) over blocks of all channels.
+// f(first channel, columns from there) over blocks of all channels, so wide that rows are read as
+// they lie.
 template <class F>
 void each_block(const Tensor& x, F&& f) {
   const Planes planes(x);
   parallel_for(planes.channels, planes.batch, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; c += column_block) {
-      f(c, Columns{planes.batch, planes.channels, std::min(column_block, end - c)});
+    for (std::int64_t c = begin; c < end; c += channel_block) {
+      f(c, Columns{planes.batch, planes.channels, std::min(channel_block, end - c)});
     }
   });
 }
 
-template <class T>
-using ColumnsOwn = std::array<T, std::size_t{column_block}>;
-
 // make(k) for each column of a block: what `many` maps need, in T.
 template <class T, std::size_t many, class Make>
-std::array<ColumnsOwn<T>, many> of_columns(const Columns& columns, const Make& make) {
-  std::array<ColumnsOwn<T>, many> all;
+std::array<ChannelsOwn<T>, many> of_columns(const Columns& columns, const Make& make) {
+  std::array<ChannelsOwn<T>, many> all;
   for (std::int64_t k = 0; k < columns.width; ++k) {
     const std::array<double, many> numbers = make(k);
     for (std::size_t i = 0; i < many; ++i) {
@@ -55,7 +53,7 @@ bool column_statistics(const Tensor& mean, const Tensor& variance, const Tensor&
     T *means = mean.data<T>(), *variances = variance.data<T>();
     each_block(x, [&](std::int64_t c, const Columns& columns) {
       const auto rows = static_cast<double>(columns.rows);
-      ColumnsOwn<double> total{};
+      ChannelsOwn<double> total{};
       column_loops<T>().sums(total.data(), from + c, columns);
       for (std::int64_t k = 0; k < columns.width; ++k) {
         means[c + k] = static_cast<T>(total[static_cast<std::size_t>(k)] / rows);
@@ -93,7 +91,7 @@ bool batch_norm_columns_backward(const Tensor& dx, const Tensor& dweight, const 
       const ChannelGradients gradients(c, columns.width, mean, variance, weight, eps);
       const auto [centres] =
           of_columns<T, 1>(columns, [&](std::int64_t k) { return std::array{gradients.mean(k)}; });
-      ColumnsOwn<double> plain, normal;
+      ChannelsOwn<double> plain, normal;
       column_loops<T>().moments(plain.data(), normal.data(), dy.data<T>() + c, x.data<T>() + c,
                                 centres.data(), columns);
       for (std::int64_t k = 0; k < columns.width; ++k) {

@@ -199,19 +199,21 @@ class ChannelGradients {
  public:
   ChannelGradients(std::int64_t first, std::int64_t count, const Tensor& mean,
                    const Tensor& variance, const Tensor& weight, double eps)
-      : mean_(mean, first, count, 0),
-        variance_(variance, first, count, 0),
-        weight_(weight, first, count, 1),
-        eps_(eps) {}
+      : mean_(mean, first, count, 0), weight_(weight, first, count, 1) {
+    const ChannelNumbers variances(variance, first, count, 0);
+    for (std::int64_t k = 0; k < count; ++k) {
+      inverse_[static_cast<std::size_t>(k)] = 1 / std::sqrt(variances[k] + eps);
+    }
+  }
   double mean(std::int64_t k) const { return mean_[k]; }
-  double inverse(std::int64_t k) const { return 1 / std::sqrt(variance_[k] + eps_); }
+  double inverse(std::int64_t k) const { return inverse_[static_cast<std::size_t>(k)]; }
   ChannelGradient of(std::int64_t k, double plain, double normal, double count) const {
     return {mean(k), inverse(k), weight_[k], plain, normal, count};
   }
 
  private:
-  ChannelNumbers mean_, variance_, weight_;
-  double eps_;
+  ChannelNumbers mean_, weight_;
+  ChannelsOwn<double> inverse_;
 };
 
 // The same over parts of which merge_statistics and a sum have told.

@@ -11,7 +11,8 @@
 
 namespace peal::cpu {
 
-// So many columns at most; sums over as many rows are in T, those over such blocks in double.
+// Sums are made of so many columns at once. Over as many rows they are in T, over such blocks in
+// double.
 inline constexpr std::int64_t column_block = 64;
 
 // `width` columns, from where a pointer is, of rows that lie `stride` elements apart.
@@ -19,7 +20,7 @@ struct Columns {
   std::int64_t rows, stride, width;
 };
 
-// For float and double. REQUIRES: width <= column_block; results [width] overlap nothing.
+// For float and double. Results [width] overlap nothing.
 template <class T>
 struct ColumnLoops {
   void (*sums)(double* total, const T* x, const Columns& columns);
