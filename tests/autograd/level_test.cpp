@@ -130,6 +130,28 @@ void check_products(Level level) {
       }
     }
   }
+  for (const std::int64_t m : {1, 3, 4, 9}) {
+    for (const std::int64_t n : {1, 2, 3, 4, 7}) {
+      for (const std::int64_t k : {1, 15, 16, 17, 100}) {
+        for (const bool add : {false, true}) {
+          const Tensor one = normal<T>({13, row}, 3), two = one.clone();
+          product_loops<T>(level).multiply_dots(one.data<T>(), a.data<T>(), b.data<T>(),
+                                                add ? one.data<T>() : nullptr,
+                                                {m, n, k, row, 1, row, row, row});
+          for (std::int64_t i = 0; i < m; ++i) {
+            for (std::int64_t j = 0; j < n; ++j) {
+              double sum = add ? two.data<T>()[i * row + j] : 0.0;
+              for (std::int64_t p = 0; p < k; ++p) {
+                sum += double{a.data<T>()[i * row + p]} * double{b.data<T>()[j * row + p]};
+              }
+              two.data<T>()[i * row + j] = static_cast<T>(sum);
+            }
+          }
+          CHECK(distance(one, two) <= (sizeof(T) == 4 ? 4e-6 : 1e-14));
+        }
+      }
+    }
+  }
   for (const std::int64_t rows : {1, 15, 16, 17, 40}) {
     for (const std::int64_t columns : {1, 8, 31, 64}) {
       const Tensor out = normal<T>({64, row}, 4), expected = out.clone();

@@ -75,6 +75,12 @@ TEST_CASE("products") {
     for (const std::int64_t k : {1, 33, 129}) {
       CHECK(f32_error([](const Tensors& x) { return linear(x[0], x[1], x[2]); },
                       {{m, k}, {17, k}, {17}}) < 2e-6);
+      for (const std::int64_t n : {1, 2, 3, 4}) {
+        CHECK(f32_error([](const Tensors& x) { return linear(x[0], x[1], x[2]); },
+                        {{m, k}, {n, k}, {n}}) < 2e-6);
+        CHECK(f32_error([](const Tensors& x) { return linear(x[0], x[1]); }, {{m, k}, {n, k}}) <
+              2e-6);
+      }
       CHECK(f32_error([](const Tensors& x) { return matmul(x[0], x[1], true, true); },
                       {{k, m}, {33, k}}) < 2e-6);
       CHECK(f32_error([](const Tensors& x) { return matmul(x[0], x[1], true, false); },

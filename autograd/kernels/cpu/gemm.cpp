@@ -15,7 +15,9 @@ namespace peal::cpu {
 
 template <>
 void gemm(float* out, const float* a, const float* b, const Product& o, bool add) {
-  if (belongs_in_panels(o) && multiply_in_panels(out, a, b, add ? out : nullptr, o.step_out(), o)) {
+  const float* onto = add ? out : nullptr;
+  if (multiply_by_dots(out, a, b, onto, o.step_out(), o) ||
+      (belongs_in_panels(o) && multiply_in_panels(out, a, b, onto, o.step_out(), o))) {
     return;
   }
   const HeldSignals held;

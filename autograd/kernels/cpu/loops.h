@@ -131,6 +131,9 @@ struct ProductLoops {
   // Reads b's rows in whole vectors: a multiple of `lanes` elements, n or more. `onto` may be null,
   // or out.
   void (*multiply)(T* out, const T* a, const T* b, const T* onto, const SmallProduct& o);
+  // The same of a b that lies transposed: row j from b[j row_b] on. For few columns and long rows;
+  // what an element is does not depend on those beside it. REQUIRES: step_a is 1.
+  void (*multiply_dots)(T* out, const T* a, const T* b, const T* onto, const SmallProduct& o);
   // out [columns, rows] from x [rows, columns]
   void (*transpose)(T* out, const T* x, std::int64_t rows, std::int64_t columns, std::int64_t row_x,
                     std::int64_t row_out);

@@ -131,6 +131,73 @@ void multiply_small(T* out, const T* a, const T* b, const T* onto, const SmallPr
   rest.template operator()<1>();
 }
 
+// Rows of a meet rows of b, of which the last elements are fewer than a vector.
+template <class T, int rows, int columns>
+void dot_tile(T* out, const T* a, const T* b, const T* onto, const SmallProduct& o) {
+  Vector<T> sums[rows][columns];
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < columns; ++j) sums[i][j] = Vector<T>{};
+  }
+  const auto add_step = [&](const auto& read) __attribute__((always_inline)) {
+    Vector<T> right[columns], left;
+#pragma GCC unroll 8
+    for (int j = 0; j < columns; ++j) read(right[j], b + j * o.row_b);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i) {
+      read(left, a + i * o.row_a);
+#pragma GCC unroll 8
+      for (int j = 0; j < columns; ++j) sums[i][j] += left * right[j];
+    }
+  };
+  std::int64_t p = 0;
+  for (; o.k - p >= lanes<T>; p += lanes<T>) {
+    add_step([&](Vector<T> & value, const T* from)
+                 __attribute__((always_inline)) { load(value, from + p); });
+  }
+  if (p < o.k) {
+    add_step([&](Vector<T> & value, const T* from)
+                 __attribute__((always_inline)) { load_part(value, from + p, o.k - p); });
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < columns; ++j) {
+      const T before = onto != nullptr ? onto[i * o.row_onto + j] : T(0);
+      out[i * o.row_out + j] = sum_of_lanes<T>(sums[i][j]) + before;
+    }
+  }
+}
+
+template <class T, int columns>
+void dot_rows(T* out, const T* a, const T* b, const T* onto, const SmallProduct& o) {
+  constexpr int together = 8 / columns;
+  const auto row = [&](std::int64_t i) {
+    return onto != nullptr ? onto + i * o.row_onto : nullptr;
+  };
+  std::int64_t i = 0;
+  for (; o.m - i >= together; i += together) {
+    dot_tile<T, together, columns>(out + i * o.row_out, a + i * o.row_a, b, row(i), o);
+  }
+  for (; i < o.m; ++i) {
+    dot_tile<T, 1, columns>(out + i * o.row_out, a + i * o.row_a, b, row(i), o);
+  }
+}
+
+template <class T>
+void multiply_dots(T* out, const T* a, const T* b, const T* onto, const SmallProduct& o) {
+  std::int64_t j = 0;
+  const auto columns = [&]<int count>() {
+    for (; o.n - j >= count; j += count) {
+      dot_rows<T, count>(out + j, a, b + j * o.row_b, onto != nullptr ? onto + j : nullptr, o);
+    }
+  };
+  columns.template operator()<4>();
+  columns.template operator()<2>();
+  columns.template operator()<1>();
+}
+
 // A square of as many vectors as a vector has lanes: each round is a perfect shuffle of all.
 template <class T>
 PEAL_ELEMENT void transpose_square(T* out, const T* x, std::int64_t row_x, std::int64_t row_out) {
@@ -235,6 +302,7 @@ constexpr ProductLoops<T> product_loops_here = {
     .rows = tile_rows,
     .columns = tile_vectors* lanes<T>,
     .multiply = multiply_small<T>,
+    .multiply_dots = multiply_dots<T>,
     .transpose = transpose<T>,
     .softmax_backward_scaled = softmax_backward_scaled<T>,
     .softmax_backward_part = softmax_backward_part<T>,

@@ -69,6 +69,21 @@ bool multiply_in_panels(float* out, const float* a, const float* b, const float*
   return true;
 }
 
+bool multiply_by_dots(float* out, const float* a, const float* b, const float* onto,
+                      std::int64_t row_onto, const Product& o) {
+  const ProductLoops<float>& loops = product_loops<float>();
+  constexpr std::int64_t few_columns = 4, long_row = 4096;  // longer sums lose digits in f32
+  if (o.n > few_columns || !o.transpose_b || o.transpose_a || o.k < loops.lanes || o.k > long_row) {
+    return false;
+  }
+  parallel_for(o.m, o.n * o.k / 4, [&](std::int64_t begin, std::int64_t end) {
+    loops.multiply_dots(out + begin * o.step_out(), a + begin * o.step_a(), b,
+                        onto != nullptr ? onto + begin * row_onto : nullptr,
+                        {end - begin, o.n, o.k, o.step_a(), 1, o.step_b(), o.step_out(), row_onto});
+  });
+  return true;
+}
+
 bool belongs_in_panels(const Product& o) {
   // oneDNN 2.6 is slow for rows a page apart: of the first on AVX-512 (by 15 %), of both on AVX2
   // (to half its speed).

@@ -18,6 +18,11 @@ namespace peal::cpu {
 bool multiply_in_panels(float* out, const float* a, const float* b, const float* onto,
                         std::int64_t row_onto, const Product& o);
 
+// The same of few columns, each the dot products of two rows as they are stored. False, and nothing
+// done, where they are no such.
+bool multiply_by_dots(float* out, const float* a, const float* b, const float* onto,
+                      std::int64_t row_onto, const Product& o);
+
 // Whether the library is known to be slow.
 bool belongs_in_panels(const Product& o);
 
