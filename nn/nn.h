@@ -55,6 +55,7 @@
 #include <peal/nn/parallel/outer_step.h>
 #include <peal/nn/parallel/pipeline/pipe.h>
 #include <peal/nn/parallel/power_sgd.h>
+#include <peal/nn/parallel/sharded/activation_memory.h>
 #include <peal/nn/parallel/sharded/fsdp.h>
 #include <peal/nn/parallel/sharded/memory_estimate.h>
 #include <peal/nn/parallel/sharded/sharded_checkpoint.h>

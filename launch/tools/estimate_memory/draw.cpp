@@ -17,7 +17,8 @@ struct Share {
 constexpr Share shares[] = {{"parameters", "#3b75af", &nn::MemoryEstimate::parameters},
                             {"gradients", "#d07a2d", &nn::MemoryEstimate::gradients},
                             {"AdamW", "#519d5b", &nn::MemoryEstimate::state},
-                            {"within a step", "#c8c8c8", &nn::MemoryEstimate::in_step}};
+                            {"within a step", "#c8c8c8", &nn::MemoryEstimate::in_step},
+                            {"activations", "#a05aa0", &nn::MemoryEstimate::activations}};
 
 std::string text(int x, int y, const char* anchor, const std::string& words) {
   return fmt::format("<text x='{}' y='{}' text-anchor='{}' fill='#222'>{}</text>\n", x, y, anchor,
@@ -29,10 +30,14 @@ std::string box(int x, int y, int wide, int high, const char* ink) {
                      ink);
 }
 
-std::string legend() {
+std::string legend(const std::vector<MemoryBar>& bars) {
   std::string all;
   int x = left;
   for (const Share& share : shares) {
+    const bool drawn =
+        share.bytes != &nn::MemoryEstimate::activations ||
+        std::ranges::any_of(bars, [&](const MemoryBar& one) { return one.memory.activations > 0; });
+    if (!drawn) continue;
     all += box(x, top - 30, 12, 12, share.ink) + text(x + 17, top - 20, "start", share.name);
     x += 125;
   }
@@ -43,15 +48,13 @@ std::string legend() {
 
 std::string svg(const std::vector<MemoryBar>& bars, const std::string& title) {
   std::int64_t most = 1;
-  for (const MemoryBar& one : bars) {
-    most = std::max(most, one.memory.total() + one.memory.in_step);
-  }
+  for (const MemoryBar& one : bars) most = std::max(most, one.memory.peak());
   const int height = top + line * static_cast<int>(bars.size()) + 12;
   std::string all = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {}' font-family='sans-serif' "
       "font-size='12'>\n<rect width='100%' height='100%' fill='white'/>\n",
       left + width + 110, height);
-  all += text(left, 24, "start", title) + legend();
+  all += text(left, 24, "start", title) + legend(bars);
   for (std::size_t i = 0; i < bars.size(); ++i) {
     const int y = top + line * static_cast<int>(i);
     all += text(left - 10, y + 16, "end", bars[i].label);

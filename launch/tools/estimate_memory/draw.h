@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A picture of what ranks have: a bar for each model, type and strategy, of parameters, gradients,
-// optimizer state, and what a step gathers on top. Thread safety: a pure function.
+// optimizer state, what a step gathers on top, and activations where they are known. Thread safety:
+// a pure function.
 #pragma once
 
 #include <peal/nn/parallel/sharded/memory_estimate.h>

@@ -4,17 +4,25 @@
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/nearest.h>
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/launch/command_line.h>
 #include <peal/launch/tools/estimate_memory/draw.h>
 #include <peal/launch/tools/estimate_memory/models.h>
 #include <peal/launch/tools/peal/config.h>
 #include <peal/nn/empty_weights.h>
 #include <peal/nn/optim/adam.h>
+#include <peal/nn/parallel/sharded/activation_memory.h>
 #include <peal/nn/parallel/sharded/memory_estimate.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <fstream>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -74,34 +82,85 @@ void print_model(const KnownModel& known, const std::vector<std::string>& dtypes
   }
 }
 
+// While one of these lives, no more memory is to be had than the machine has left: what would take
+// more is an error instead of a machine that swaps, or ends the process.
+class AvailableMemory {
+ public:
+  AvailableMemory() {
+    const std::int64_t left = kilobytes("/proc/meminfo", "MemAvailable:"),
+                       taken = kilobytes("/proc/self/status", "VmData:");
+    PEAL_CHECK(getrlimit(RLIMIT_DATA, &before_) == 0, "getrlimit: ", std::strerror(errno));
+    if (left == 0) return;
+    rlimit limit = before_;
+    limit.rlim_cur = std::min(limit.rlim_cur, static_cast<rlim_t>(taken + left) * 1024);
+    setrlimit(RLIMIT_DATA, &limit);
+  }
+  ~AvailableMemory() { setrlimit(RLIMIT_DATA, &before_); }
+  AvailableMemory(const AvailableMemory&) = delete;
+  AvailableMemory& operator=(const AvailableMemory&) = delete;
+
+ private:
+  static std::int64_t kilobytes(const char* path, const std::string& name) {
+    std::ifstream file(path);
+    for (std::string word; file >> word;) {
+      if (std::int64_t number = 0; word == name && file >> number) return number;
+    }
+    return 0;
+  }
+  rlimit before_{};
+};
+
+// Of that many samples; 0 where the machine has no memory for one.
+std::int64_t activations_of(const KnownModel& known, DType dtype, std::int64_t samples) {
+  const AvailableMemory guard;
+  try {
+    nn::Module model = known.make();
+    model.to(dtype);
+    return nn::activation_memory(
+        model, [&](std::int64_t count) { known.batch(model, count); }, samples, known.measured);
+  } catch (const OutOfMemory&) {
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+
 using Ranks = std::vector<nn::MemoryEstimate>;
 
-Ranks estimate(const nn::Module& model, const std::string& strategy, int ranks) {
+Ranks estimate(const nn::Module& model, const std::string& strategy, int ranks,
+               std::int64_t activations) {
   const nn::AdamW optimizer(model.named_parameters(), {});
   if (strategy == "fsdp") {
-    return nn::estimate_memory(optimizer, model, nn::wrap_by_size(1 << 20), ranks);
+    return nn::estimate_memory(optimizer, model, nn::wrap_by_size(1 << 20), ranks, activations);
   }
   return nn::estimate_memory(optimizer,
                              strategy == "zero1"   ? nn::Sharded::state
                              : strategy == "zero2" ? nn::Sharded::gradients
                                                    : nn::Sharded::nothing,
-                             ranks);
+                             ranks, activations);
 }
 
 void print_shares(const KnownModel& known, const std::vector<std::string>& dtypes,
-                  const std::vector<std::string>& strategies, int ranks,
+                  const std::vector<std::string>& strategies, int ranks, std::int64_t batch,
                   std::vector<MemoryBar>& bars) {
   nn::Module model = outline_of(known);
   for (const std::string& name : dtypes) {
     model.to(dtype_named(name));
+    const std::int64_t activations =
+        batch > 0 ? activations_of(known, dtype_named(name), batch) : 0;
     for (const std::string& strategy : strategies) {
-      const Ranks all = estimate(model, strategy, ranks);
+      const Ranks all = estimate(model, strategy, ranks, activations);
       const nn::MemoryEstimate most =
           *std::ranges::max_element(all, {}, &nn::MemoryEstimate::total);
-      fmt::print("{:<12} {:<6} {:<8} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f}\n",
+      fmt::print("{:<12} {:<6} {:<8} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f}{}\n",
                  known.name, name, strategy, megabytes(most.parameters), megabytes(most.gradients),
-                 megabytes(most.state), megabytes(most.total()), megabytes(most.in_step));
+                 megabytes(most.state), megabytes(most.total()), megabytes(most.in_step),
+                 activations > 0 ? fmt::format(" {:>11.2f}", megabytes(activations)) : "");
       bars.push_back({fmt::format("{} {} {}", known.name, name, strategy), most});
+    }
+    if (batch > 0 && activations == 0) {
+      fmt::print("{} {}: this machine has no memory for a step of it; activations are left out\n",
+                 known.name, name);
     }
   }
 }
@@ -130,6 +189,7 @@ int run(int argc, char** argv) {
   std::vector<std::string> models;
   std::string dtypes = "f32,f16", strategy, picture, list;
   int ranks = 0;
+  std::int64_t batch = 0;
   for (const KnownModel& known : known_models()) list += " " + known.name;
   CommandLine line(
       concat("peal estimate-memory [options] MODEL...\n\nWhat these models take, in MB of 2^20 "
@@ -141,6 +201,11 @@ int run(int argc, char** argv) {
               "ddp, zero1, zero2, fsdp, some of them apart by commas, or all: what a rank has when "
               "it trains with AdamW (the config file's strategy, where there are --ranks)");
   line.option("--ranks", &ranks, "that share it (the config file's)").positive();
+  line.option("--batch", &batch,
+              "samples of a rank (images of 224 x 224, sentences of 1024 tokens): what activations "
+              "of a step take, too, for which each model is run: with as many, 64 images or two "
+              "sentences at most")
+      .positive();
   line.option("--draw", &picture, "a picture of that goes to this file (SVG)");
   if (const auto status = line.parse(argc, argv)) return *status == 0 ? 0 : 2;
 
@@ -150,6 +215,7 @@ int run(int argc, char** argv) {
   for (const std::string& name : models) known.push_back(&model_named(name));
   if (strategy.empty() && ranks == 0) {
     PEAL_CHECK(picture.empty(), "--draw: expected --strategy or --ranks, whose memory is drawn");
+    PEAL_CHECK(batch == 0, "--batch: expected --strategy or --ranks, of which each has it");
     fmt::print("{:<12} {:<6} {:>13} {:>11} {:>19}\n", "model", "dtype", "largest layer",
                "total size", "training using Adam");
     for (const KnownModel* const model : known) print_model(*model, types);
@@ -163,13 +229,20 @@ int run(int argc, char** argv) {
   std::vector<MemoryBar> bars;
   fmt::print(
       "{}, MB of the one that has the most:\n{:<12} {:<6} {:<8} {:>11} {:>11} {:>11} "
-      "{:>11} {:>11}\n",
+      "{:>11} {:>11}{}\n",
       ranks_text, "model", "dtype", "strategy", "parameters", "gradients", "AdamW", "in all",
-      "in a step");
+      "in a step", batch > 0 ? " activations" : "");
   for (const KnownModel* const model : known) {
-    print_shares(*model, types, strategies, ranks, bars);
+    print_shares(*model, types, strategies, ranks, batch, bars);
   }
-  fmt::print("Activations and buffers come on top; what fsdp gathers in a step does, too.\n");
+  if (batch > 0) {
+    fmt::print(
+        "Activations, of {} a rank, and buffers come on top; what fsdp gathers in a step "
+        "does, too.\n",
+        batch == 1 ? "1 sample" : fmt::format("{} samples", batch));
+  } else {
+    fmt::print("Activations and buffers come on top; what fsdp gathers in a step does, too.\n");
+  }
   if (!picture.empty()) {
     write_picture(picture, svg(bars, "Of " + ranks_text + ", the one that has the most"));
   }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models of nn/models by name, as they are by default. Thread safety: tables are constant.
+// The models of nn/models by name, as they are by default, and what a step of each computes. Thread
+// safety: tables are constant.
 #pragma once
 
 #include <peal/nn/module.h>
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,6 +16,9 @@ namespace peal::launch {
 struct KnownModel {
   std::string name, what;
   std::function<nn::Module()> make;
+  // Forward, loss and backward of so many samples as it is trained with, in the parameters' type.
+  std::function<void(nn::Module& model, std::int64_t samples)> batch;
+  std::array<std::int64_t, 2> measured;  // as activation_memory() has it
 };
 const std::vector<KnownModel>& known_models();
 

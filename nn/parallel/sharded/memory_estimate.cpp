@@ -25,6 +25,11 @@ std::string line_of(const char* name, const std::vector<MemoryEstimate>& ranks) 
                      static_cast<double>(most.total()) / mebibyte);
 }
 
+std::string line_of_activations(std::int64_t bytes) {
+  if (bytes == 0) return "";
+  return fmt::format("activations in a step: {:.2f} more\n", static_cast<double>(bytes) / mebibyte);
+}
+
 // Of the first, and the two largest of the others.
 std::int64_t at_once(std::vector<std::int64_t> units) {
   std::sort(units.begin() + 1, units.end(), std::greater<>());
@@ -52,15 +57,16 @@ std::int64_t bytes_in_step(const std::vector<UnitPlan>& units, const MixedPrecis
 
 }  // namespace
 
-std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, Sharded sharded,
-                                            int world) {
+std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, Sharded sharded, int world,
+                                            std::int64_t activations) {
   const std::vector<Tensor>& parameters = optimizer.parameters();
   std::vector<std::int64_t> counts;
   for (const Tensor& parameter : parameters) {
     counts.push_back(parameter.requires_grad() ? parameter.numel() : 1);
   }
   const Placement placement = place_greedily(counts, world);
-  std::vector<MemoryEstimate> ranks(static_cast<std::size_t>(world));
+  std::vector<MemoryEstimate> ranks(static_cast<std::size_t>(world),
+                                    MemoryEstimate{.activations = activations});
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const Tensor& parameter = parameters[p];
     for (int rank = 0; rank < world; ++rank) {
@@ -77,12 +83,14 @@ std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, Sharded 
 }
 
 std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, const Module& model,
-                                            const WrapPolicy& wrap, int world) {
-  return estimate_memory(optimizer, model, FSDPOptions{.wrap = wrap}, world);
+                                            const WrapPolicy& wrap, int world,
+                                            std::int64_t activations) {
+  return estimate_memory(optimizer, model, FSDPOptions{.wrap = wrap}, world, activations);
 }
 
 std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, const Module& model,
-                                            const FSDPOptions& options, int world) {
+                                            const FSDPOptions& options, int world,
+                                            std::int64_t activations) {
   std::unordered_map<const TensorBody*, std::size_t> numbers;
   for (std::size_t p = 0; p < optimizer.parameters().size(); ++p) {
     numbers[&optimizer.parameters()[p].body()] = p;
@@ -90,7 +98,7 @@ std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, const Mo
   const std::vector<std::string> ignored = names_within(model, options.ignored_modules);
   const MemberList members = Members(model, ignored).list();
   const std::vector<UnitPlan> units = plan_units(outline_of(model, members), options.wrap, world);
-  MemoryEstimate everywhere;  // what each rank has all of
+  MemoryEstimate everywhere{.activations = activations};  // what each rank has all of
   for (const auto& [name, parameter] : model.named_parameters()) {
     if (std::ranges::find(ignored, name) == ignored.end()) continue;
     everywhere.parameters += static_cast<std::int64_t>(parameter.view().bytes());
@@ -124,7 +132,7 @@ std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, const Mo
   return ranks;
 }
 
-std::string describe_memory(const Optimizer& optimizer, int world) {
+std::string describe_memory(const Optimizer& optimizer, int world, std::int64_t activations) {
   std::string text = fmt::format("{:<8} {:>12} {:>12} {:>12} {:>12}\n", "MiB", "parameters",
                                  "gradients", "optimizer", "in all");
   for (const auto& [name, sharded] :
@@ -132,15 +140,16 @@ std::string describe_memory(const Optimizer& optimizer, int world) {
         std::pair("ZeRO-2", Sharded::gradients)}) {
     text += line_of(name, estimate_memory(optimizer, sharded, world));
   }
-  return text;
+  return text + line_of_activations(activations);
 }
 
 std::string describe_memory(const Optimizer& optimizer, const Module& model, const WrapPolicy& wrap,
-                            int world) {
+                            int world, std::int64_t activations) {
   const std::vector<MemoryEstimate> ranks = estimate_memory(optimizer, model, wrap, world);
   return describe_memory(optimizer, world) + line_of("FSDP", ranks) +
          fmt::format("FSDP in a step: {:.2f} more\n",
-                     static_cast<double>(ranks.front().in_step) / mebibyte);
+                     static_cast<double>(ranks.front().in_step) / mebibyte) +
+         line_of_activations(activations);
 }
 
 }  // namespace peal::nn
