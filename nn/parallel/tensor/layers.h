@@ -98,7 +98,8 @@ class ColumnParallelLinear : public TensorParallelLayer, public SideBySide {
   static Cut cut(const Linear& whole, int world, const ColwiseParallel& style,
                  std::string_view path = "");
 
-  // Errors, by the layer's name: a last dimension of other than `in`, and sequence_dim.
+  // x [.., in] to [.., out / world], with gather_output to [.., out]. Errors, by the layer's name:
+  // a last dimension of other than `in`, and sequence_dim.
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
   std::int64_t parts() const override { return style_.parts; }
@@ -122,7 +123,8 @@ class RowParallelLinear : public TensorParallelLayer {
   // How the weight [out, in] lies over so many ranks; Error as above.
   static Cut cut(const Linear& whole, int world, std::string_view path = "");
 
-  // Errors, by the layer's name: a last dimension of other than this rank's, and sequence_dim.
+  // x [.., in / world] to [.., out]. Errors, by the layer's name: a last dimension of other than
+  // this rank's, and sequence_dim.
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
