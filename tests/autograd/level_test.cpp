@@ -216,6 +216,15 @@ void check_exponentials(Level level) {
   CHECK(double{out[4]} == doctest::Approx(std::exp(double{least[4]})).epsilon(3e-7));
   CHECK(out[5] == 1);
   CHECK(std::isnan(out[6]));
+  // Nor in whole vectors, however far below.
+  std::vector<float> below(1000);
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    below[i] = -87.34f * std::pow(1.1f, static_cast<float>(i));
+  }
+  CHECK(below.back() == -std::numeric_limits<float>::infinity());
+  CHECK(math_loops(level).sum_of_exp(below.data(), 0, std::ssize(below)) == 0);
+  math_loops(level).exp_scaled(below.data(), below.data(), 0, 1, 0, std::ssize(below));
+  CHECK(below == std::vector<float>(below.size()));
 }
 
 // Parts of rows from a logarithm; what is beside them is not written.

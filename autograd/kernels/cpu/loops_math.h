@@ -59,8 +59,8 @@ PEAL_ELEMENT float exponential(float x) { return exponential_of<float, std::int3
 template <class V, class I>
 PEAL_ELEMENT V falling_exponential_of(V x) {
   const V least = V{} - 87.3365402f;  // e^least is above 2^-126
-  const Reduced<V, I> at = reduced<V, I>(x < least ? least : x);
-  const V y = at.part * power_of_two<V, I>(at.whole);
+  const Reduced<V, I> at = reduced<V, I>(x);
+  const V y = at.part * power_of_two<V, I>(at.whole);  // anything below `least`
   return x < least ? V{} : y;
 }
 PEAL_ELEMENT float falling_exponential(float x) {
