@@ -6,6 +6,7 @@
 #include <peal/autograd/core/nearest.h>
 #include <peal/autograd/core/out_of_memory.h>
 #include <peal/launch/command_line.h>
+#include <peal/launch/tools/estimate_memory/available_memory.h>
 #include <peal/launch/tools/estimate_memory/draw.h>
 #include <peal/launch/tools/estimate_memory/models.h>
 #include <peal/launch/tools/peal/config.h>
@@ -14,12 +15,8 @@
 #include <peal/nn/parallel/sharded/activation_memory.h>
 #include <peal/nn/parallel/sharded/memory_estimate.h>
 
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <fstream>
 #include <new>
@@ -81,34 +78,6 @@ void print_model(const KnownModel& known, const std::vector<std::string>& dtypes
                megabytes(largest_layer(model)), megabytes(total), megabytes(4 * total));
   }
 }
-
-// While one of these lives, no more memory is to be had than the machine has left: what would take
-// more is an error instead of a machine that swaps, or ends the process.
-class AvailableMemory {
- public:
-  AvailableMemory() {
-    const std::int64_t left = kilobytes("/proc/meminfo", "MemAvailable:"),
-                       taken = kilobytes("/proc/self/status", "VmData:");
-    PEAL_CHECK(getrlimit(RLIMIT_DATA, &before_) == 0, "getrlimit: ", std::strerror(errno));
-    if (left == 0) return;
-    rlimit limit = before_;
-    limit.rlim_cur = std::min(limit.rlim_cur, static_cast<rlim_t>(taken + left) * 1024);
-    setrlimit(RLIMIT_DATA, &limit);
-  }
-  ~AvailableMemory() { setrlimit(RLIMIT_DATA, &before_); }
-  AvailableMemory(const AvailableMemory&) = delete;
-  AvailableMemory& operator=(const AvailableMemory&) = delete;
-
- private:
-  static std::int64_t kilobytes(const char* path, const std::string& name) {
-    std::ifstream file(path);
-    for (std::string word; file >> word;) {
-      if (std::int64_t number = 0; word == name && file >> number) return number;
-    }
-    return 0;
-  }
-  rlimit before_{};
-};
 
 // Of that many samples; 0 where the machine has no memory for one.
 std::int64_t activations_of(const KnownModel& known, DType dtype, std::int64_t samples) {
