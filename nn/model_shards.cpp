@@ -6,6 +6,7 @@
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/model_shards.h>
 #include <peal/nn/module_keys.h>
+#include <peal/nn/tied_writes.h>
 
 #include <fmt/format.h>
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of a module: its parameters, buffers and state_dict, and their conversion.
 #include <peal/autograd/core/deferred.h>
-#include <peal/autograd/core/log.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/choose.h>
-#include <peal/autograd/ops/nearness.h>
 #include <peal/nn/module_body.h>
 #include <peal/nn/module_keys.h>
+#include <peal/nn/tied_writes.h>
 
 #include <algorithm>
 #include <map>
@@ -145,20 +144,6 @@ IncompatibleKeys compare_keys(std::string_view who, const NamedTensors& own,
 IncompatibleKeys check_keys(const Module& module, const std::vector<SavedTensor>& saved,
                             bool strict) {
   return compare_keys(module.class_name(), module.state_dict(), saved, strict);
-}
-
-void TiedWrites::write(const std::string& name, const Tensor& own, const Tensor& value) {
-  const Tensor now = cast(value, own.dtype());
-  if (own.numel() > 0) {
-    const auto [found, first] = written_.try_emplace({own.storage().get(), own.body().at}, name);
-    if (!first && !equal(own, now.detach(own.shape(), 0).to(own.device()))) {
-      log_warning("load_state_dict: ", who_, ": ", found->second, " and ", name,
-                  " are one tensor here, and have two values in what is loaded: that of ", name,
-                  " counts, which comes last in the model (untie them to load both)");
-    }
-    found->second = name;
-  }
-  own.copy_(now);
 }
 
 IncompatibleKeys Module::load_state_dict(const NamedTensors& state, bool strict) {

@@ -12,8 +12,9 @@ namespace {
 template <class T>
 void multiply_onto_bias(T* out, const T* a, const T* b, const T* bias, const Product& o) {
   if constexpr (std::is_same_v<T, float>) {
-    if (multiply_in_panels(out, a, b, bias, 0, o) || multiply_by_dots(out, a, b, bias, 0, o))
+    if (multiply_in_panels(out, a, b, bias, 0, o) || multiply_by_dots(out, a, b, bias, 0, o)) {
       return;
+    }
   }
   for (std::int64_t row = 0; row < o.m; ++row) short_copy(out + row * o.n, bias, o.n);
   if (o.k > 0) gemm(out, a, b, o, true);

@@ -5,11 +5,11 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
 #include <peal/comm/group/agree.h>
-#include <peal/nn/module_keys.h>
 #include <peal/nn/optim/optimizer.h>
 #include <peal/nn/parallel/cut_parameters.h>
 #include <peal/nn/parallel/pipeline/parcel.h>
 #include <peal/nn/parallel/pipeline/pipe.h>
+#include <peal/nn/tied_writes.h>
 
 #include <algorithm>
 #include <set>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // This rank's part of sharded parameters and of their optimizer's state, for sharded checkpoints.
 #include <peal/autograd/core/error.h>
-#include <peal/nn/module_keys.h>
 #include <peal/nn/optim/optimizer.h>
 #include <peal/nn/parallel/sharded/fsdp_state.h>
+#include <peal/nn/tied_writes.h>
 
 #include <string>
 #include <unordered_map>
@@ -44,7 +44,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
         local.begin = range.begin;
         local.saved_elsewhere = another_replica(state->groups);
       });
-      local.trained_apart = state->is_ignored(key + ".");
+      local.trained_apart = state->is_ignored(key);
       mine.push_back(std::move(local));
     }
     return mine;
@@ -98,7 +98,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
                               .first;
             local.saved_elsewhere = another_replica(state->groups);
           });
-      PEAL_CHECK(found || state->is_ignored(key), "[fsdp] saving ", key,
+      PEAL_CHECK(found || state->is_of_ignored(key), "[fsdp] saving ", key,
                  ", which is of no parameter of the model; make the optimizer of "
                  "local_parameters()");
       local.trained_apart = !found;

@@ -29,10 +29,12 @@ bool FullyShardedDataParallel::State::with_parameter(
   return false;
 }
 
-bool FullyShardedDataParallel::State::is_ignored(std::string_view key) const {
-  const std::string_view name = key.substr(0, key.rfind('.'));
-  return std::any_of(ignored.begin(), ignored.end(),
-                     [&](const auto& each) { return each.first == name; });
+bool FullyShardedDataParallel::State::is_ignored(std::string_view parameter) const {
+  return std::ranges::any_of(ignored, [&](const auto& each) { return each.first == parameter; });
+}
+
+bool FullyShardedDataParallel::State::is_of_ignored(std::string_view key) const {
+  return is_ignored(key.substr(0, key.rfind('.')));
 }
 
 void FullyShardedDataParallel::State::check_pieces(const NamedTensors& state) const {
@@ -45,7 +47,7 @@ void FullyShardedDataParallel::State::check_pieces(const NamedTensors& state) co
           PEAL_CHECK(tensor.shape() == mine, key, ": of a piece ", mine,
                      " expected a state of that shape, got ", tensor.shape());
         });
-    PEAL_CHECK(found || is_ignored(key), key,
+    PEAL_CHECK(found || is_of_ignored(key), key,
                " is of no parameter of the model; make the optimizer of local_parameters()");
   }
 }
@@ -65,8 +67,11 @@ NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimize
     check_pieces(state);
     for (const auto& [key, tensor] : state) {
       if (tensor.dim() == 0) continue;
-      if (!is_ignored(key)) mine += "\n" + key;
-      if (is_ignored(key) && to) mine += digest_line(key, tensor);
+      if (!is_of_ignored(key)) {
+        mine += "\n" + key;
+      } else if (to) {
+        mine += digest_line(key, tensor);
+      }
     }
   });
   comm::agree_unless(groups.all, "[fsdp] optimizer_state_dict", mine, wrong, advice_on_apart);

@@ -79,8 +79,10 @@ struct FullyShardedDataParallel::State {
   // Error on all ranks where parameters of ignored_modules differ between them: rank 0's, saved,
   // would be all ranks'.
   void check_ignored_are_equal() const;
-  // Of a parameter of ignored_modules, whose name the key begins with.
-  bool is_ignored(std::string_view key) const;
+  // Of ignored_modules.
+  bool is_ignored(std::string_view parameter) const;
+  // An optimizer's state of one of these: the parameter's name, and one more.
+  bool is_of_ignored(std::string_view key) const;
 
   const Module module;
   const ShardGroups groups;

@@ -9,7 +9,6 @@
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/planning.h>
-#include <peal/nn/parallel/sharded/wrap_policy.h>
 #include <peal/nn/parallel/tensor/sequence_hooks.h>
 #include <peal/nn/parallel/tensor/tensor_parallel.h>
 
@@ -54,14 +53,18 @@ M* exactly(Module& module) {
   return found != nullptr && typeid(*found) == typeid(M) ? found : nullptr;
 }
 
+std::string_view module_above(std::string_view path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == std::string_view::npos ? "" : path.substr(0, dot);
+}
+
 // The modules that there are where the first name of `pattern` is that is none of theirs.
 std::string names_beside(std::string_view pattern, const std::vector<ModulePlace>& places) {
   while (true) {
-    const std::size_t dot = pattern.rfind('.');
-    const std::string_view above = dot == std::string_view::npos ? "" : pattern.substr(0, dot);
+    const std::string_view above = module_above(pattern);
     std::set<std::string_view> names;
     for (const ModulePlace& place : places) {
-      const std::string_view path = place.path, parent = module_of(path);
+      const std::string_view path = place.path, parent = module_above(path);
       if (above.empty() != parent.empty() || !matches(above, parent)) continue;
       names.insert(path.substr(parent.empty() ? 0 : parent.size() + 1));
     }
